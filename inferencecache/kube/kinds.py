@@ -1,0 +1,164 @@
+"""Typed partial views of built-in kinds: each declares the fields somebody reads, and nothing else (decision F6).
+
+What is not declared is skipped while decoding and costs neither time nor memory. Writes never go through these views:
+they are applies and patches of plain manifests, so what was not decoded is never lost. Where a reconciler compares a
+whole `spec`, the view keeps it as plain values.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import msgspec
+
+from inferencecache.kube.resource import Kind, Resource, ResourceType
+
+
+class View(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+    """Base of all views: immutable, camelCase on the wire, unknown fields skipped."""
+
+
+class OwnerReference(View, frozen=True):
+    """`metadata.ownerReferences[]`."""
+
+    api_version: str = ""
+    kind: str = ""
+    name: str = ""
+    uid: str = ""
+    controller: bool = False
+
+
+class ObjectMeta(View, frozen=True):
+    """`metadata`; absent strings are empty, absent maps and lists are empty."""
+
+    name: str = ""
+    generate_name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    generation: int = 0
+    labels: dict[str, str] = {}
+    annotations: dict[str, str] = {}
+    owner_references: tuple[OwnerReference, ...] = ()
+    finalizers: tuple[str, ...] = ()
+    creation_timestamp: str | None = None
+    deletion_timestamp: str | None = None
+
+
+class WorkloadStatus(View, frozen=True):
+    """The counters that a Deployment and a StatefulSet have in common."""
+
+    observed_generation: int = 0
+    replicas: int = 0
+    updated_replicas: int = 0
+    ready_replicas: int = 0
+    available_replicas: int = 0
+
+
+class Namespace(View, frozen=True):
+    """`v1` Namespace."""
+
+    resource: ClassVar[Resource] = ResourceType("", "v1", "Namespace", "namespaces", namespaced=False)
+    metadata: ObjectMeta = ObjectMeta()
+
+
+class ConfigMap(View, frozen=True):
+    """`v1` ConfigMap."""
+
+    resource: ClassVar[Resource] = ResourceType("", "v1", "ConfigMap", "configmaps")
+    metadata: ObjectMeta = ObjectMeta()
+    data: dict[str, str] = {}
+
+
+class Secret(View, frozen=True):
+    """`v1` Secret; `data` values are base64 text."""
+
+    resource: ClassVar[Resource] = ResourceType("", "v1", "Secret", "secrets")
+    metadata: ObjectMeta = ObjectMeta()
+    data: dict[str, str] = {}
+
+
+class Service(View, frozen=True):
+    """`v1` Service with its whole spec."""
+
+    resource: ClassVar[Resource] = ResourceType("", "v1", "Service", "services")
+    metadata: ObjectMeta = ObjectMeta()
+    spec: dict[str, Any] = {}
+
+
+class Deployment(View, frozen=True):
+    """`apps/v1` Deployment with its whole spec."""
+
+    resource: ClassVar[Resource] = ResourceType("apps", "v1", "Deployment", "deployments")
+    metadata: ObjectMeta = ObjectMeta()
+    spec: dict[str, Any] = {}
+    status: WorkloadStatus = WorkloadStatus()
+
+
+class StatefulSet(View, frozen=True):
+    """`apps/v1` StatefulSet with its whole spec."""
+
+    resource: ClassVar[Resource] = ResourceType("apps", "v1", "StatefulSet", "statefulsets")
+    metadata: ObjectMeta = ObjectMeta()
+    spec: dict[str, Any] = {}
+    status: WorkloadStatus = WorkloadStatus()
+
+
+class HorizontalPodAutoscaler(View, frozen=True):
+    """`autoscaling/v2` HorizontalPodAutoscaler with its whole spec."""
+
+    resource: ClassVar[Resource] = ResourceType(
+        "autoscaling", "v2", "HorizontalPodAutoscaler", "horizontalpodautoscalers"
+    )
+    metadata: ObjectMeta = ObjectMeta()
+    spec: dict[str, Any] = {}
+
+
+class PodMeta(View, frozen=True):
+    """The part of a Pod's metadata that a cluster-wide cache can afford."""
+
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    generate_name: str = ""
+    labels: dict[str, str] = {}
+    annotations: dict[str, str] = {}
+
+
+class PodStatus(View, frozen=True):
+    """`status` of a Pod."""
+
+    phase: str = ""
+
+
+class Pod(View, frozen=True):
+    """`v1` Pod, small: identity, labels, annotations and phase."""
+
+    resource: ClassVar[Resource] = ResourceType("", "v1", "Pod", "pods")
+    metadata: PodMeta = PodMeta()
+    status: PodStatus = PodStatus()
+
+
+class LeaseSpec(View, frozen=True):
+    """`spec` of a Lease; times are RFC 3339 with microseconds."""
+
+    holder_identity: str | None = None
+    lease_duration_seconds: int | None = None
+    acquire_time: str | None = None
+    renew_time: str | None = None
+    lease_transitions: int | None = None
+
+
+class Lease(View, frozen=True):
+    """`coordination.k8s.io/v1` Lease."""
+
+    resource: ClassVar[Resource] = ResourceType("coordination.k8s.io", "v1", "Lease", "leases")
+    metadata: ObjectMeta = ObjectMeta()
+    spec: LeaseSpec = LeaseSpec()
+
+
+def controller_of(obj: Kind) -> OwnerReference | None:
+    """The owner reference that controls an object, if its view carries owner references and one does."""
+    owners = getattr(obj.metadata, "owner_references", ())
+    return next((owner for owner in owners if owner.controller), None)
