@@ -1,0 +1,125 @@
+"""The way to one API server: where it is, who we are, and the HTTP session that both give.
+
+Configuration loading, authentication, TLS and the HTTP client are kubernetes-asyncio's (decision D13); this module is
+the only one that knows it. Importing that library takes half a second, so it happens when a connection is made and
+not when the framework is imported.
+
+Credentials rotate under a running process. Tokens of a service account are re-read every minute, those of exec plugins
+when they expire, and whatever was loaded is loaded anew, once, when the server answers 401.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from inferencecache.kube.errors import KubeError
+
+if TYPE_CHECKING:
+    import aiohttp
+
+Load = Callable[[], Awaitable[Any]]
+
+
+class ConnectionConfigError(KubeError):
+    """No usable configuration; the message names what was tried and the remedy."""
+
+
+class Connection:
+    """An HTTP session to one API server, with the headers that authenticate it.
+
+    `session` pools connections and holds the TLS settings; `url` has no trailing slash. Close it when done, or use it
+    as an async context manager.
+    """
+
+    def __init__(self, configuration: Any, load: Load) -> None:
+        from kubernetes_asyncio.client.rest import RESTClientObject
+
+        self._configuration = configuration
+        self._load = load
+        self._reloading = asyncio.Lock()
+        self._rest = RESTClientObject(configuration, maxsize=0)
+        self.session: aiohttp.ClientSession = self._rest.pool_manager
+        self.url: str = configuration.host.rstrip("/")
+
+    @property
+    def request_options(self) -> dict[str, Any]:
+        """Proxy and server name, as keyword arguments of every request of the session."""
+        options: dict[str, Any] = {}
+        if self._rest.proxy:
+            options["proxy"] = self._rest.proxy
+        if self._rest.proxy_headers:
+            options["proxy_headers"] = self._rest.proxy_headers
+        if self._rest.server_hostname:
+            options["server_hostname"] = self._rest.server_hostname
+        return options
+
+    async def authorization(self) -> str:
+        """The value of the `Authorization` header, or an empty string for client certificates."""
+        token: str | None = await self._configuration.get_api_key_with_prefix("BearerToken")
+        if token:
+            return token
+        if self._configuration.username:
+            basic: str = self._configuration.get_basic_auth_token()
+            return basic
+        return ""
+
+    async def renew_authorization(self, refused: str) -> bool:
+        """Load the credentials anew after `refused` was answered with 401; true if they are now different."""
+        async with self._reloading:
+            if await self.authorization() != refused:
+                return True
+            fresh = await self._load()
+            self._configuration.api_key = fresh.api_key
+            self._configuration.refresh_api_key_hook = fresh.refresh_api_key_hook
+            return await self.authorization() != refused
+
+    async def close(self) -> None:
+        """Close the pooled connections."""
+        await self._rest.close()
+
+    async def __aenter__(self) -> Connection:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+
+async def connect(kubeconfig: str | os.PathLike[str] | None = None) -> Connection:
+    """Connect as Kubernetes tools do: the given file, `$KUBECONFIG`, the Pod's service account, `~/.kube/config`.
+
+    Raises `ConnectionConfigError` if none of them is usable.
+    """
+    from kubernetes_asyncio import config
+    from kubernetes_asyncio.client import Configuration
+
+    async def from_file(path: str) -> Any:
+        configuration = Configuration()
+        await config.load_kube_config(config_file=path, client_configuration=configuration, persist_config=False)
+        return configuration
+
+    async def from_pod() -> Any:
+        configuration = Configuration()
+        config.load_incluster_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
+        return configuration
+
+    chosen = os.fspath(kubeconfig) if kubeconfig else os.environ.get("KUBECONFIG", "")
+    default = Path.home() / ".kube" / "config"
+    load: Load
+    if chosen:
+        load, source = (lambda: from_file(chosen)), f"kubeconfig {chosen}"
+    elif os.environ.get("KUBERNETES_SERVICE_HOST"):
+        load, source = from_pod, "the Pod's service account"
+    elif default.exists():
+        load, source = (lambda: from_file(str(default))), f"kubeconfig {default}"
+    else:
+        raise ConnectionConfigError(
+            f"no cluster to talk to: give --kubeconfig, set KUBECONFIG, run inside a Pod, or create {default}"
+        )
+    try:
+        return Connection(await load(), load)
+    except (config.ConfigException, OSError, ValueError) as error:
+        raise ConnectionConfigError(f"{source} cannot be used: {error}") from error
