@@ -1,0 +1,34 @@
+"""One real control plane per test process, one fresh namespace per test."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+
+from inferencecache.kube.client import Client
+from inferencecache.kube.connection import connect
+from inferencecache.kube.envtest import ControlPlane
+from inferencecache.kube.kinds import Namespace
+from inferencecache.kube.resource import Key
+
+
+@pytest.fixture(scope="session")
+def control_plane() -> Iterator[ControlPlane]:
+    with ControlPlane() as plane:
+        yield plane
+
+
+@pytest.fixture
+async def client(control_plane: ControlPlane) -> AsyncIterator[Client]:
+    async with await connect(control_plane.admin) as connection:
+        yield Client(connection, field_manager="test")
+
+
+@pytest.fixture
+async def namespace(client: Client) -> AsyncIterator[str]:
+    name = f"t-{uuid.uuid4().hex[:10]}"
+    await client.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+    yield name
+    await client.delete(Namespace.resource, Key("", name))
