@@ -1,0 +1,64 @@
+# Everything a contributor runs. `make help` lists it; `make quickstart` and `make test` are the two to know.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-print-directory
+
+BIN := .venv/bin
+VENV := .venv/.in-step-with-the-lock
+ARGS ?=
+
+.PHONY: help
+help: ## List the targets
+	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+$(VENV): requirements.lock pyproject.toml hack/bootstrap.sh
+	@hack/bootstrap.sh
+	@touch $@
+
+.PHONY: venv
+venv: $(VENV) ## Install the locked Python packages into .venv
+
+.PHONY: control-plane
+control-plane: ## Find or build etcd, kube-apiserver and kubectl (once per user)
+	@hack/get-control-plane.sh >/dev/null
+
+.PHONY: quickstart
+quickstart: $(VENV) control-plane ## Run the operator against a real API server and watch it wire an engine; Ctrl-C ends it (ARGS="--exit": end at once)
+	@exec $(BIN)/inferencecache quickstart $(ARGS)
+
+.PHONY: lint
+lint: $(VENV) ## Style, types, import contracts, and generated files in step with the code
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+	@$(BIN)/python hack/generate.py --check
+
+.PHONY: test
+test: lint control-plane ## Everything CI holds: lint, then unit, recorded-case and integration tests (ARGS="-k name": some of them)
+	@$(BIN)/pytest $(ARGS)
+
+.PHONY: format
+format: $(VENV) ## Format the code and apply the safe fixes
+	@$(BIN)/ruff check --fix .
+	@$(BIN)/ruff format .
+
+.PHONY: generate
+generate: $(VENV) ## Write the CRDs, RBAC, webhook configurations and reference pages from the code
+	@$(BIN)/python hack/generate.py
+
+.PHONY: lock
+lock: $(VENV) ## Resolve the dependencies of pyproject.toml anew into requirements.lock
+	@$(BIN)/uv pip compile --quiet --upgrade --universal --generate-hashes --no-emit-index-url --no-emit-find-links \
+		--group pyproject.toml:dev pyproject.toml --output-file requirements.lock
+
+.PHONY: bench
+bench: $(VENV) control-plane ## Run the benchmarks and print their ratios
+	@exec $(BIN)/python -m bench $(ARGS)
+
+.PHONY: clean
+clean: ## Remove .venv and every cache of this checkout (the control-plane binaries of the user stay)
+	@rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist build
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
