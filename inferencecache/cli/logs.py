@@ -1,0 +1,128 @@
+"""Logs of the long-running commands: one JSON object per line, or readable lines for a developer.
+
+The keys are those of controller-runtime (`level`, `ts`, `msg`), so existing log pipelines read them; the flags are
+its `--zap-*` flags. Libraries that log through the standard library come out in the same shape.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+import time
+from collections.abc import MutableMapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+import structlog
+from structlog.typing import Processor
+
+
+class Encoder(StrEnum):
+    """How a line looks."""
+
+    JSON = "json"
+    CONSOLE = "console"
+
+
+class TimeEncoding(StrEnum):
+    """How the time of a line looks."""
+
+    RFC3339 = "rfc3339"
+    RFC3339NANO = "rfc3339nano"
+    ISO8601 = "iso8601"
+    EPOCH = "epoch"
+    MILLIS = "millis"
+    NANO = "nano"
+
+
+_LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "error": logging.ERROR, "panic": logging.CRITICAL}
+
+
+@dataclass(frozen=True, kw_only=True)
+class LogSettings:
+    """The `--zap-*` flags. An unset encoder or level follows `devel`: console and debug, else JSON and info."""
+
+    devel: bool = False
+    encoder: Encoder | None = None
+    level: str = ""
+    stacktrace_level: str = ""
+    time_encoding: TimeEncoding = TimeEncoding.RFC3339
+
+    def __post_init__(self) -> None:
+        parse_level("--zap-log-level", self.level or "info")
+        parse_level("--zap-stacktrace-level", self.stacktrace_level or "error")
+
+
+def parse_level(flag: str, text: str) -> int:
+    """The standard library's number of a level: a name, or a verbosity above 0, which means debug.
+
+    Raises:
+        ValueError: it is neither.
+    """
+    if text.lower() in _LEVELS:
+        return _LEVELS[text.lower()]
+    if text.isdecimal() and int(text) > 0:
+        return logging.DEBUG
+    raise ValueError(f"{flag}={text}: needs one of {', '.join(_LEVELS)}, or a verbosity above 0")
+
+
+def configure(settings: LogSettings) -> None:
+    """Send every log line of this process to stderr in the shape the settings ask for."""
+    level = parse_level("--zap-log-level", settings.level or ("debug" if settings.devel else "info"))
+    stacktraces = parse_level("--zap-stacktrace-level", settings.stacktrace_level or "error")
+    encoder = settings.encoder or (Encoder.CONSOLE if settings.devel else Encoder.JSON)
+
+    shared: list[Processor] = [
+        structlog.contextvars.merge_contextvars,
+        structlog.stdlib.add_log_level,
+        _timestamp(settings.time_encoding),
+        _drop_traces_below(stacktraces),
+    ]
+    last: list[Processor]
+    if encoder is Encoder.JSON:
+        last = [structlog.processors.format_exc_info, structlog.processors.EventRenamer("msg"), _json()]
+    else:
+        last = [structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty(), timestamp_key="ts")]
+
+    structlog.configure(
+        processors=[*shared, *last],
+        wrapper_class=structlog.make_filtering_bound_logger(level),
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        cache_logger_on_first_use=True,
+    )
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=[*shared, structlog.stdlib.add_logger_name],
+            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *last],
+        )
+    )
+    logging.basicConfig(handlers=[handler], level=max(level, logging.INFO), force=True)
+
+
+def _timestamp(encoding: TimeEncoding) -> Processor:
+    if encoding in (TimeEncoding.RFC3339, TimeEncoding.ISO8601):
+        return structlog.processors.TimeStamper(fmt="%Y-%m-%dT%H:%M:%SZ", utc=True, key="ts")
+    if encoding is TimeEncoding.RFC3339NANO:
+        return structlog.processors.TimeStamper(fmt="iso", utc=True, key="ts")
+    per_second = {TimeEncoding.EPOCH: 1, TimeEncoding.MILLIS: 10**3, TimeEncoding.NANO: 10**9}[encoding]
+
+    def stamp(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+        event["ts"] = time.time_ns() * per_second / 10**9
+        return event
+
+    return stamp
+
+
+def _drop_traces_below(stacktraces: int) -> Processor:
+    def drop(_logger: Any, method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+        if logging.getLevelName(method.upper()) < stacktraces:
+            event.pop("exc_info", None)
+        return event
+
+    return drop
+
+
+def _json() -> Processor:
+    return structlog.processors.JSONRenderer(default=str, ensure_ascii=False)

@@ -1,0 +1,97 @@
+"""What a controller process was told, parsed once and frozen.
+
+Bad values end the process at start (`SettingsError`, exit 1), so that nothing discovers them an hour later.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from urllib.parse import urlsplit
+
+SERVER = "http://inference-cache-server:8081"
+POLICY_SERVER_GRPC = "inference-cache-server.inference-cache-system.svc.cluster.local:9090"
+REFRESH_INTERVAL = timedelta(seconds=30)
+
+_SERVICE_ACCOUNT_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
+
+
+class SettingsError(Exception):
+    """A flag holds a value the controller cannot start with; the message names the flag and the remedy."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Address:
+    """A listen address in Go's form: `:8080` is every interface, `127.0.0.1:8080` one of them."""
+
+    host: str
+    port: int
+
+    @classmethod
+    def parse(cls, flag: str, text: str) -> Address | None:
+        """The address, or None for `0`, which switches the listener off. Raises `SettingsError`."""
+        if text == "0":
+            return None
+        host, colon, port = text.rpartition(":")
+        if not colon or not port.isdecimal() or int(port) > 65535:
+            raise SettingsError(
+                f"{flag}={text}: needs host:port or :port with a port up to 65535, or 0 to switch it off"
+            )
+        return cls(host=host.strip("[]") or "0.0.0.0", port=int(port))
+
+
+@dataclass(frozen=True, kw_only=True)
+class ControllerSettings:
+    """Every setting of `inferencecache controller` (spec 05 §1.1).
+
+    The three server URLs and the two intervals belong to the cache server's clients: `server_probe_url` is read by
+    the functional probe, `server_snapshot_url` and `cacheindex_refresh_interval` by the CacheIndex poller,
+    `server_policy_url` and `cachepolicy_push_interval` by the policy push. They are checked here whether or not those
+    loops run, so that a command line that starts today starts the same way when they do.
+    """
+
+    kubeconfig: str = ""
+    metrics: Address | None = Address(host="0.0.0.0", port=8080)
+    metrics_secure: bool = False
+    enable_http2: bool = False
+    health: Address | None = Address(host="0.0.0.0", port=8081)
+    webhook_port: int = 9443
+    webhook_cert_dir: Path = Path(tempfile.gettempdir()) / "k8s-webhook-server" / "serving-certs"
+    leader_elect: bool = False
+    leader_election_namespace: str = ""
+    kvevent_subscriber_image: str = ""
+    policy_server_grpc_address: str = POLICY_SERVER_GRPC
+    server_snapshot_url: str = f"{SERVER}/snapshot"
+    server_policy_url: str = f"{SERVER}/policy"
+    server_probe_url: str = f"{SERVER}/probe"
+    cacheindex_refresh_interval: timedelta = REFRESH_INTERVAL
+    cachepolicy_push_interval: timedelta = REFRESH_INTERVAL
+
+    def __post_init__(self) -> None:
+        if not self.server_policy_url:
+            raise SettingsError("--server-policy-url is empty: give the address the cache server takes policies at")
+        for flag, url in (
+            ("--server-snapshot-url", self.server_snapshot_url),
+            ("--server-policy-url", self.server_policy_url),
+            ("--server-probe-url", self.server_probe_url),
+        ):
+            parts = urlsplit(url)
+            if url and (parts.scheme not in ("http", "https") or not parts.netloc):
+                raise SettingsError(f"{flag}={url}: needs an http:// or https:// address")
+        for name in ("cacheindex_refresh_interval", "cachepolicy_push_interval"):
+            if getattr(self, name) <= timedelta(0):
+                object.__setattr__(self, name, REFRESH_INTERVAL)
+
+    def namespace(self, mount: Path = _SERVICE_ACCOUNT_NAMESPACE) -> str:
+        """The namespace this process lives in: the service-account mount, else `POD_NAMESPACE`, else the flag.
+
+        Empty outside a cluster when nothing names one.
+        """
+        try:
+            mounted = mount.read_text().strip()
+        except OSError:
+            mounted = ""
+        return mounted or os.environ.get("POD_NAMESPACE", "") or self.leader_election_namespace

@@ -1,0 +1,53 @@
+"""A controller starts with values it can work with, or says which flag is wrong."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from inferencecache.cli.settings import Address, ControllerSettings, SettingsError
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (":8080", Address(host="0.0.0.0", port=8080)),
+        ("127.0.0.1:0", Address(host="127.0.0.1", port=0)),
+        ("[::1]:80", Address(host="::1", port=80)),
+        ("0", None),
+    ],
+)
+def test_addresses(text: str, expected: Address | None) -> None:
+    assert Address.parse("--metrics-bind-address", text) == expected
+
+
+@pytest.mark.parametrize("text", ["", "8080", ":", ":x", ":65536", ":-1", "localhost"])
+def test_bad_addresses_name_the_flag(text: str) -> None:
+    with pytest.raises(SettingsError, match="--metrics-bind-address"):
+        Address.parse("--metrics-bind-address", text)
+
+
+def test_the_policy_url_is_required_and_urls_are_checked() -> None:
+    with pytest.raises(SettingsError, match="--server-policy-url"):
+        ControllerSettings(server_policy_url="")
+    with pytest.raises(SettingsError, match="--server-probe-url"):
+        ControllerSettings(server_probe_url="server:8081/probe")
+    assert ControllerSettings(server_probe_url="", server_snapshot_url="").server_probe_url == ""
+
+
+def test_intervals_below_zero_mean_the_default() -> None:
+    settings = ControllerSettings(cacheindex_refresh_interval=timedelta(0), cachepolicy_push_interval=timedelta(-1))
+    assert settings.cacheindex_refresh_interval == settings.cachepolicy_push_interval == timedelta(seconds=30)
+
+
+def test_namespace_comes_from_mount_then_environment_then_flag(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = ControllerSettings(leader_election_namespace="flag")
+    monkeypatch.delenv("POD_NAMESPACE", raising=False)
+    mount = tmp_path / "namespace"
+    assert settings.namespace(mount) == "flag"
+    monkeypatch.setenv("POD_NAMESPACE", "environment")
+    assert settings.namespace(mount) == "environment"
+    mount.write_text("mount\n")
+    assert settings.namespace(mount) == "mount"
