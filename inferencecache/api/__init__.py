@@ -4,3 +4,40 @@ Everything here is pure: no client, no HTTP, no clock. A model decodes any objec
 tighten over time and a stored object must stay readable; what may be *written* is said by the schema (`schema`), the
 defaulting rules (`defaulting`) and the validation of the webhooks.
 """
+
+from inferencecache.api.cachebackend import CacheBackend
+from inferencecache.api.cacheindex import CacheIndex
+from inferencecache.api.cachepolicy import CachePolicy
+from inferencecache.api.cachetenant import CacheTenant
+from inferencecache.api.model import CustomObject
+from inferencecache.api.pdtopology import PDTopology
+from inferencecache.api.prompttemplate import PromptTemplate
+from inferencecache.api.schema import dump_crd, render_crd
+
+KINDS: tuple[type[CustomObject], ...] = (
+    CacheBackend,
+    CacheIndex,
+    CachePolicy,
+    CacheTenant,
+    PDTopology,
+    PromptTemplate,
+)
+"""All kinds of the group inferencecache.io, in alphabetical order."""
+
+
+def crds() -> list[dict[str, object]]:
+    """The CustomResourceDefinitions of all kinds, as manifests."""
+    return [render_crd(kind) for kind in KINDS]
+
+
+__all__ = [
+    "KINDS",
+    "CacheBackend",
+    "CacheIndex",
+    "CachePolicy",
+    "CacheTenant",
+    "PDTopology",
+    "PromptTemplate",
+    "crds",
+    "dump_crd",
+]

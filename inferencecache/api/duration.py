@@ -33,7 +33,7 @@ class Duration:
 
     def __init__(self, text: str) -> None:
         if not isinstance(text, str):
-            raise ValueError(f"{text!r} is not a duration: write text such as 5m or 1h30m")
+            raise ValueError(f"{text!r} is not a duration: write text such as 5m or 1h30m")  # noqa: TRY004 - for pydantic
         self.text = text
         self.nanoseconds = _parse(text)
 

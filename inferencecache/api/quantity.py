@@ -38,7 +38,9 @@ class Quantity:
 
     def __init__(self, raw: str | int | float) -> None:
         if isinstance(raw, bool) or not isinstance(raw, str | int | float):
-            raise ValueError(f"{raw!r} is not a quantity: write a number or text such as 500m, 4Gi or 2")
+            raise ValueError(  # noqa: TRY004 - pydantic turns only ValueErrors into complaints about the field
+                f"{raw!r} is not a quantity: write a number or text such as 500m, 4Gi or 2"
+            )
         self._raw = raw
         self.text = str(raw)
         self.value = _parse(self.text)
@@ -85,8 +87,8 @@ def _parse(text: str) -> Fraction:
         raise ValueError(
             f"{text[:_LONGEST]!r} is not a quantity: write a number with an optional suffix, as 500m, 4Gi or 2"
         )
-    number = Fraction(match[1])
+    number = Fraction(match[1].rstrip("."))
     if match[2]:
-        return number * 1024 ** _BINARY[match[2]]
+        return number * Fraction(2 ** (10 * _BINARY[match[2]]))
     exponent = _DECIMAL[match[3]] if match[3] else int(match[4] or 0)
-    return number * 10**exponent if exponent >= 0 else number / 10**-exponent
+    return number * Fraction(10**exponent) if exponent >= 0 else number / Fraction(10**-exponent)

@@ -1,0 +1,58 @@
+"""PromptTemplate: a prompt with stable and mutable slots (spec 01 §7)."""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar
+
+from inferencecache.api.model import (
+    AGE,
+    Column,
+    Condition,
+    CustomObject,
+    CustomResource,
+    Flag,
+    Int64,
+    Model,
+    Schema,
+    Text,
+)
+
+
+class Slot(Model):
+    """A place in the body."""
+
+    name: Annotated[Text, Schema(required=True, min_length=1)] = ""
+    type: Annotated[Text, Schema(required=True, enum=("Stable", "Mutable"))] = ""
+    """Stable slots belong to the shared prefix."""
+    required: Flag | None = None
+    description: Text | None = None
+
+
+class PromptTemplateSpec(Model):
+    """A prompt and its slots."""
+
+    body: Annotated[Text, Schema(required=True, min_length=1)] = ""
+    """The text with its slots."""
+    slots: Annotated[tuple[Slot, ...] | None, Schema(list_map_key="name")] = None
+
+
+class PromptTemplateStatus(Model):
+    """Reserved."""
+
+    observed_generation: Int64 | None = None
+    template_revision: Text | None = None
+    conditions: Annotated[tuple[Condition, ...] | None, Schema(list_map_key="type")] = None
+
+
+class PromptTemplate(CustomObject):
+    """A prompt with stable and mutable slots."""
+
+    resource: ClassVar[CustomResource] = CustomResource(
+        kind="PromptTemplate",
+        plural="prompttemplates",
+        short_names=("pt",),
+        columns=(Column("Revision", ".status.templateRevision"), AGE),
+    )
+
+    spec: PromptTemplateSpec = PromptTemplateSpec()
+    status: PromptTemplateStatus = PromptTemplateStatus()
