@@ -1,4 +1,4 @@
-"""The framework's own series, under the names and labels that controller-runtime gave them, so that existing dashboards work.
+"""The framework's own series, under controller-runtime's names and labels, so that existing dashboards work.
 
 All of them live in prometheus-client's default registry and are told apart by their labels; a process with two
 managers, as tests have, shares them. Products add their own metrics to the same registry.
@@ -13,7 +13,7 @@ import prometheus_client
 from prometheus_client import Counter, Gauge, Histogram
 
 # Go clients expose no `_created` series; here they would double what a scrape carries.
-prometheus_client.disable_created_metrics()
+prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]
 
 _QUEUE_SECONDS: Final = tuple(10.0**exponent for exponent in range(-8, 4))
 _RECONCILE_SECONDS: Final = (
@@ -64,7 +64,9 @@ _PANICS = Counter(
     ("controller",),
 )
 _TIMEOUTS = Counter(
-    "controller_runtime_reconcile_timeouts_total", "Total number of reconciliations cut at their deadline.", ("controller",)
+    "controller_runtime_reconcile_timeouts_total",
+    "Total number of reconciliations cut at their deadline.",
+    ("controller",),
 )
 _SECONDS = Histogram(
     "controller_runtime_reconcile_time_seconds",
