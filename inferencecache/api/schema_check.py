@@ -1,0 +1,173 @@
+"""Whether the API server would take an object by its schema alone: types, required fields, enums, bounds, CEL.
+
+For use without a cluster, on the manifest as it is after defaulting and pruning. Findings are worded as the API server
+words them. CEL rules are few, so each has its Python twin here, found by its text; an unknown rule is a programming
+error that a test over all kinds catches.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from inferencecache.api.model import CustomObject
+from inferencecache.api.quantity import Quantity
+from inferencecache.api.schema import object_schema
+
+_TYPES: Final[dict[str, Callable[[Any], bool]]] = {
+    "object": lambda value: isinstance(value, dict),
+    "array": lambda value: isinstance(value, list),
+    "string": lambda value: isinstance(value, str),
+    "boolean": lambda value: isinstance(value, bool),
+    "integer": lambda value: isinstance(value, int) and not isinstance(value, bool),
+}
+_TYPE_NAMES: Final = {dict: "object", list: "array", str: "string", bool: "boolean", int: "integer", float: "number"}
+_INTEGER_BITS: Final = {"int32": 31, "int64": 63}
+_NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*", re.ASCII)
+
+
+@dataclass(frozen=True)
+class SchemaViolation:
+    """One finding. `message` begins with its kind, as in `Required value: …`."""
+
+    field: str
+    message: str
+
+
+def check_schema(kind: type[CustomObject], manifest: Mapping[str, Any]) -> list[SchemaViolation]:
+    """What the API server would hold against this object before any webhook sees it; empty if nothing."""
+    schema = object_schema(kind)
+    properties = {name: value for name, value in schema["properties"].items() if name not in ("metadata", "status")}
+    body = {name: value for name, value in manifest.items() if name not in ("metadata", "status")}
+    return [*_check_name(manifest), *_check({**schema, "properties": properties}, body, "")]
+
+
+def _check_name(manifest: Mapping[str, Any]) -> Iterator[SchemaViolation]:
+    metadata = manifest.get("metadata") or {}
+    name = metadata.get("name") or ""
+    if not name and not metadata.get("generateName"):
+        yield SchemaViolation("metadata.name", "Required value: name or generateName is required")
+    elif name and (not isinstance(name, str) or len(name) > 253 or not _NAME.fullmatch(name)):
+        yield SchemaViolation(
+            "metadata.name",
+            f"Invalid value: {json.dumps(name)}: must be lower-case letters, digits, '-' and '.', "
+            "begin and end with a letter or digit, and have at most 253 characters",
+        )
+
+
+def _check(schema: Mapping[str, Any], value: Any, path: str) -> Iterator[SchemaViolation]:
+    mistyped = _mistyped(schema, value)
+    if mistyped:
+        yield SchemaViolation(path or "<object>", f"Invalid value: {json.dumps(_type_of(value))}: {mistyped}")
+        return
+    yield from (SchemaViolation(path, message) for message in _scalar_findings(schema, value))
+    if isinstance(value, dict):
+        yield from _children(schema, value, path)
+    elif isinstance(value, list):
+        if len(value) < schema.get("minItems", 0):
+            yield SchemaViolation(path, f"Invalid value: {len(value)}: should have at least {schema['minItems']} items")
+        yield from _repeated(schema, value, path)
+        for index, item in enumerate(value):
+            yield from _check(schema.get("items", {}), item, f"{path}[{index}]")
+    for rule in schema.get("x-kubernetes-validations", ()):
+        if not _RULES[rule["rule"]](value):
+            yield SchemaViolation(path, f"Invalid value: {json.dumps(_shown(value))}: {rule['message']}")
+
+
+def _children(schema: Mapping[str, Any], value: Mapping[str, Any], path: str) -> Iterator[SchemaViolation]:
+    def below(name: str) -> str:
+        return f"{path}.{name}" if path else name
+
+    for name in schema.get("required", ()):
+        if value.get(name) is None:
+            yield SchemaViolation(below(name), "Required value")
+    properties = schema.get("properties", {})
+    for name, child in value.items():
+        # The API server drops a null that the schema does not allow.
+        if name in properties and child is not None:
+            yield from _check(properties[name], child, below(name))
+        elif "additionalProperties" in schema:
+            yield from _check(schema["additionalProperties"], child, below(name))
+
+
+def _mistyped(schema: Mapping[str, Any], value: Any) -> str:
+    """Why the value has the wrong type; empty if it has not."""
+    if schema.get("x-kubernetes-int-or-string"):
+        fits = _TYPES["integer"](value) or _TYPES["string"](value)
+        return "" if fits else "must be of type integer or string"
+    wanted = schema.get("type")
+    if wanted is None or _TYPES[wanted](value):
+        return ""
+    return f"must be of type {wanted}"
+
+
+def _type_of(value: Any) -> str:
+    return "null" if value is None else _TYPE_NAMES[type(value)]
+
+
+def _scalar_findings(schema: Mapping[str, Any], value: Any) -> Iterator[str]:
+    shown = json.dumps(value, ensure_ascii=False) if not isinstance(value, (dict, list)) else ""
+    if "enum" in schema and value not in schema["enum"]:
+        yield f"Unsupported value: {shown}: supported values: {', '.join(json.dumps(v) for v in schema['enum'])}"
+    if isinstance(value, str):
+        if len(value) < schema.get("minLength", 0):
+            yield f"Invalid value: {shown}: should be at least {schema['minLength']} characters long"
+        if "pattern" in schema and not re.search(schema["pattern"], value):
+            yield f"Invalid value: {shown}: should match '{schema['pattern']}'"
+    if isinstance(value, int) and not isinstance(value, bool):
+        bits = _INTEGER_BITS.get(schema.get("format", ""))
+        if bits and not -(2**bits) <= value < 2**bits:
+            yield f"Invalid value: {shown}: does not fit into {schema['format']}"
+        if value < schema.get("minimum", value):
+            yield f"Invalid value: {shown}: should be greater than or equal to {schema['minimum']}"
+        if value > schema.get("maximum", value):
+            yield f"Invalid value: {shown}: should be less than or equal to {schema['maximum']}"
+    if isinstance(value, dict) and len(value) > schema.get("maxProperties", len(value)):
+        yield f"Invalid value: {len(value)}: must have at most {schema['maxProperties']} items"
+
+
+def _repeated(schema: Mapping[str, Any], value: list[Any], path: str) -> Iterator[SchemaViolation]:
+    keys = schema.get("x-kubernetes-list-map-keys", ())
+    seen = []
+    for index, item in enumerate(value if keys else ()):
+        identity = [item.get(key) for key in keys] if isinstance(item, dict) else [item]
+        if identity in seen:
+            yield SchemaViolation(
+                f"{path}[{index}]", f"Duplicate value: {json.dumps(dict(zip(keys, identity, strict=True)))}"
+            )
+        seen.append(identity)
+
+
+def _shown(value: Any) -> Any:
+    return _type_of(value) if isinstance(value, (dict, list)) else value
+
+
+# ------------------------------------------------------------------------------------------------- twins of CEL rules
+
+
+def _positive_quantity(value: Any) -> bool:
+    try:
+        return Quantity(str(value)) > Quantity("0")
+    except ValueError:
+        return False
+
+
+def _ordered_replicas(autoscaling: Mapping[str, Any]) -> bool:
+    low, high = autoscaling.get("minReplicas"), autoscaling.get("maxReplicas")
+    return low is None or high is None or low <= high
+
+
+def _chain_matching(spec: Mapping[str, Any]) -> bool:
+    strategy = spec.get("strategy") or {}
+    return not strategy.get("requireChain") or strategy.get("enableChainMatching", True)
+
+
+_RULES: Final[dict[str, Callable[[Any], bool]]] = {
+    "quantity(string(self)).isGreaterThan(quantity('0'))": _positive_quantity,
+    "!has(self.minReplicas) || self.minReplicas <= self.maxReplicas": _ordered_replicas,
+    "!has(self.strategy) || !has(self.strategy.requireChain) || !self.strategy.requireChain"
+    " || !has(self.strategy.enableChainMatching) || self.strategy.enableChainMatching": _chain_matching,
+}
