@@ -1,0 +1,100 @@
+"""Merging `spec.integration.engineOverrides` into what was injected (spec 03 §8).
+
+Who owns an argument or variable follows from comparing the engine container before and after injection: what the
+adapter added or changed is the adapter's and may be overridden; what the Pod's owner wrote and the adapter left alone
+is the owner's and is out of reach; anything else is new and appended.
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+from inferencecache.adapters.flags import tokens, values
+from inferencecache.adapters.pods import strings
+from inferencecache.adapters.registry import Container
+from inferencecache.api.cachebackend import EngineOverrides
+
+
+def apply_overrides(
+    before: Container, container: Container, overrides: EngineOverrides | None, *, wired_before: bool = False
+) -> None:
+    """Apply overrides to the injected `container` in place; `before` is how it looked before injection.
+
+    `wired_before` says that this very backend wired the Pod already: positionals that it appended then are not appended
+    again (decision A3).
+    """
+    if overrides is None:
+        return
+    if overrides.suppress_args or overrides.args:
+        _merge_args(before, container, overrides, wired_before)
+    if overrides.suppress_env or overrides.env:
+        _merge_env(before, container, overrides)
+
+
+def _merge_args(before: Container, container: Container, overrides: EngineOverrides, wired_before: bool) -> None:
+    pre, args = strings(before, "args"), strings(container, "args")
+    known, now = values(pre), values(args)
+    ours = {flag for flag, value in now.items() if known.get(flag) != value or flag not in known}
+    theirs = (set(known) | set(values(strings(container, "command")))) - ours
+
+    for flag in overrides.suppress_args or ():
+        if flag in ours:
+            args = _without(args, flag)
+    wanted = list(overrides.args or ())
+    appended_before = wired_before and _positionals_follow(pre, wanted)
+    for token in tokens(wanted):
+        slots = wanted[token.start : token.stop]
+        if not token.flag:
+            if not appended_before:
+                args += slots
+        elif token.flag in ours:
+            args = _replaced(args, token.flag, slots)
+        elif token.flag not in theirs:
+            args += slots
+    if args or "args" in container:
+        container["args"] = args
+
+
+def _positionals_follow(pre: list[str], wanted: list[str]) -> bool:
+    there = [token.value for token in tokens(pre) if not token.flag]
+    ours = [token.value for token in tokens(wanted) if not token.flag]
+    return bool(ours) and there[-len(ours) :] == ours
+
+
+def _without(args: list[str], flag: str) -> list[str]:
+    kept: list[str] = []
+    for token in tokens(args):
+        if token.flag != flag:
+            kept += args[token.start : token.stop]
+    return kept
+
+
+def _replaced(args: list[str], flag: str, slots: list[str]) -> list[str]:
+    for token in tokens(args):
+        if token.flag == flag:
+            return [*args[: token.start], *slots, *args[token.stop :]]
+    return [*args, *slots]
+
+
+def _merge_env(before: Container, container: Container, overrides: EngineOverrides) -> None:
+    pre: dict[str, Any] = {}
+    for entry in before.get("env") or ():
+        pre.setdefault(entry.get("name"), entry)
+    env: list[dict[str, Any]] = list(container.get("env") or ())
+    ours = {entry.get("name") for entry in env if pre.get(entry.get("name")) != entry}
+    theirs = set(pre) - ours
+
+    suppressed = set(overrides.suppress_env or ()) & ours
+    env = [entry for entry in env if entry.get("name") not in suppressed]
+    for variable in overrides.env or ():
+        entry = copy.deepcopy(variable.manifest())
+        if variable.name in theirs:
+            continue
+        place = next((i for i, present in enumerate(env) if present.get("name") == variable.name), None)
+        if place is None:
+            env.append(entry)
+        else:
+            env[place] = entry
+    if env or "env" in container:
+        container["env"] = env

@@ -1,0 +1,198 @@
+"""The plugin registry: runtimes keyed by (runtime, type), stores keyed by (provider, ownership).
+
+Built-in adapters register themselves with a decorator. Third parties ship theirs in a distribution of their own, with
+an entry point in the group `inferencecache.runtimes` or `inferencecache.storage` that names a module (importing it
+registers the adapter) or the adapter itself. A plugin that fails to load is reported by name and costs only itself.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from importlib.metadata import EntryPoint, entry_points
+from types import ModuleType
+from typing import Any, Final, Protocol, TypeVar
+
+import structlog
+
+from inferencecache.adapters.binding import Binding
+from inferencecache.api.cachebackend import CacheBackend, RemoteStorage
+
+PodSpec = dict[str, Any]
+Container = dict[str, Any]
+
+DEFAULT_POLICY_SERVER: Final = "inference-cache-server.inference-cache-system.svc.cluster.local:9090"
+RUNTIME_GROUP: Final = "inferencecache.runtimes"
+STORAGE_GROUP: Final = "inferencecache.storage"
+
+_log = structlog.get_logger(__name__)
+
+
+class InjectionError(Exception):
+    """A Pod that cannot be wired; the message says why, and the Pod is admitted as it came."""
+
+
+class RenderError(Exception):
+    """A store that cannot be rendered; the message names the field and the remedy."""
+
+
+class NoAdapter(LookupError):
+    """Nothing is registered for what was asked; the message names it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What the operator's flags decide about injected sidecars (spec 04 §1.3)."""
+
+    kvevent_subscriber_image: str = ""
+    """Empty: no sidecar is ever appended."""
+    policy_server_grpc_address: str = DEFAULT_POLICY_SERVER
+
+    @property
+    def policy_server(self) -> str:
+        """The address the sidecar reports to; empty counts as the default."""
+        return self.policy_server_grpc_address or DEFAULT_POLICY_SERVER
+
+
+class RuntimeAdapter(Protocol):
+    """How engine Pods of one (runtime, type) are wired (spec 04 §1.1)."""
+
+    def supports(self, runtime_id: str, backend: CacheBackend) -> bool:
+        """Whether this adapter is the one for a runtime id (lower case) and the backend's cache type."""
+
+    def supported_pairs(self) -> list[tuple[str, str]]:
+        """The (runtime id, type) pairs, for messages."""
+
+    def supports_binding(self, binding: Binding | None) -> bool:
+        """Whether engines can use this protocol (the address may be empty), or None for host-only."""
+
+    def inject_engine_config(self, pod_spec: PodSpec, binding: Binding | None, backend: CacheBackend) -> None:
+        """Wire a Pod spec in place. Repeating it changes nothing. Raises `InjectionError`; the caller works on a copy."""
+
+    def observation_sidecar(self, backend: CacheBackend, settings: Settings) -> Container | None:
+        """The event subscriber, or None when there is nothing to observe."""
+
+    def kernel_check_init_container(self, backend: CacheBackend, pod_spec: PodSpec) -> Container | None:
+        """The kernel check for a wired Pod, or None when it must not be there."""
+
+    @property
+    def checks_kernels(self) -> bool:
+        """Whether the init container of the kernel check is this adapter's to add and remove."""
+
+    def reserved_args(self) -> list[str]:
+        """Flags that engineOverrides may not touch."""
+
+    def reserved_env(self) -> list[str]:
+        """Variables that engineOverrides may not touch."""
+
+    def engine_container_name(self) -> str:
+        """The engine's canonical container name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """What a managed store runs: a Pod spec and the spec of the Service in front (no selector, no metadata)."""
+
+    pod_spec: PodSpec
+    service_spec: dict[str, Any]
+
+
+class StorageAdapter(Protocol):
+    """What runs for one (provider, ownership) (spec 04 §1.2)."""
+
+    def supports(self, storage: RemoteStorage) -> bool:
+        """Whether this adapter is the one for a declaration."""
+
+    def render(self, backend: CacheBackend) -> Workload | None:
+        """The workload, or None if somebody else runs the store. Raises `RenderError`."""
+
+
+A = TypeVar("A")
+
+
+class _Registry:
+    """Adapters in the order of their registration."""
+
+    group: str
+
+    def __init__(self) -> None:
+        self._adapters: list[Any] = []
+
+    def register(self, adapter: A | None) -> A | None:
+        """Add an adapter, or a class of which one is made. `None` is ignored. Usable as a decorator."""
+        if adapter is not None:
+            self._adapters.append(adapter() if isinstance(adapter, type) else adapter)
+        return adapter
+
+    def load_plugins(self, found: Iterable[EntryPoint] | None = None) -> list[str]:
+        """Load the entry points of this registry's group; returns the names of those that failed."""
+        failed = []
+        for plugin in entry_points(group=self.group) if found is None else found:
+            try:
+                loaded = plugin.load()
+                if not isinstance(loaded, ModuleType):
+                    self.register(loaded)
+            except Exception as error:
+                failed.append(plugin.name)
+                _log.error("plugin failed to load", group=self.group, plugin=plugin.name, error=repr(error))
+        return failed
+
+
+class RuntimeRegistry(_Registry):
+    """Runtime adapters; the first that supports a pair serves it."""
+
+    group = RUNTIME_GROUP
+
+    def select(self, runtime_id: str, backend: CacheBackend | None) -> RuntimeAdapter:
+        """The adapter for a backend. Raises `NoAdapter`, which names runtime and type."""
+        if backend is not None:
+            for adapter in self._adapters:
+                if adapter.supports(runtime_id, backend):
+                    found: RuntimeAdapter = adapter
+                    return found
+        cache_type = backend.cache_type if backend is not None else ""
+        raise NoAdapter(f'no adapter for engine="{runtime_id}", backend="{cache_type}"')
+
+    def supported_pairs(self) -> list[tuple[str, str]]:
+        """All pairs, in the order of registration, each once."""
+        pairs = [pair for adapter in self._adapters for pair in getattr(adapter, "supported_pairs", list)()]
+        return list(dict.fromkeys(pairs))
+
+
+class StorageRegistry(_Registry):
+    """Storage adapters; the first that supports a declaration serves it."""
+
+    group = STORAGE_GROUP
+
+    def select(self, storage: RemoteStorage | None) -> StorageAdapter:
+        """The adapter for a declaration. Raises `NoAdapter`, which names provider and ownership."""
+        if storage is None:
+            raise NoAdapter("no storage adapter without spec.remoteStorage")
+        for adapter in self._adapters:
+            if adapter.supports(storage):
+                found: StorageAdapter = adapter
+                return found
+        raise NoAdapter(f'no storage adapter for provider="{storage.provider}", ownership="{storage.ownership}"')
+
+
+runtimes = RuntimeRegistry()
+"""The registry that built-in runtime adapters register with."""
+storage = StorageRegistry()
+"""The registry that built-in storage adapters register with."""
+
+_BUILT_IN: Final = (
+    "inferencecache.adapters.runtimes.vllm_lmcache",
+    "inferencecache.adapters.storage.lmcache_server",
+    "inferencecache.adapters.storage.external",
+)
+
+
+def load_adapters() -> tuple[RuntimeRegistry, StorageRegistry]:
+    """The registries with the built-in adapters and, behind them, those of installed plugins. Loads them once."""
+    if not runtimes._adapters:
+        for module in _BUILT_IN:
+            importlib.import_module(module)
+        for registry in (runtimes, storage):
+            registry.load_plugins()
+    return runtimes, storage

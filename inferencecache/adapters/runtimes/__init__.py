@@ -1,0 +1,1 @@
+"""Runtime adapters: one module for each (runtime, type)."""

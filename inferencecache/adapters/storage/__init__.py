@@ -1,0 +1,1 @@
+"""Storage adapters: one module for each provider, managed or external."""

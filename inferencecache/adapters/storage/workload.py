@@ -1,0 +1,63 @@
+"""What managed stores have in common: the shape of their container, its resources, its Service (spec 04 §8)."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any, Final
+
+from inferencecache.adapters.registry import Container
+from inferencecache.api.cachebackend import CacheBackend
+from inferencecache.api.quantity import Quantity
+
+DEFAULT_RESOURCES: Final = {"requests": {"memory": "4Gi"}, "limits": {"memory": "8Gi"}}
+AUTOSCALING_CPU_REQUEST: Final = "250m"
+
+
+def resources(backend: CacheBackend) -> dict[str, Any]:
+    """The resources of a managed store's container.
+
+    An explicit block, even an empty one, replaces the default. An autoscaler divides by the CPU request, so one is made
+    up where there is none, or none above zero (seed: Resources).
+    """
+    storage = backend.spec.remote_storage
+    block = storage.provider_block if storage else None
+    given = block.resources if block else None
+    wanted: dict[str, Any] = copy.deepcopy(DEFAULT_RESOURCES) if given is None else given.manifest()
+    if backend.spec.autoscaling is not None:
+        requests = wanted.get("requests") or {}
+        if Quantity(requests.get("cpu", 0)).value <= 0:
+            wanted["requests"] = {**requests, "cpu": AUTOSCALING_CPU_REQUEST}
+    return wanted
+
+
+def container(
+    name: str,
+    *,
+    image: str,
+    command: list[str] | None,
+    args: list[str],
+    ports: dict[str, int],
+    resources: dict[str, Any],
+    first_check_after: int,
+) -> Container:
+    """A store's container, ready once its first port accepts connections."""
+    return {
+        "name": name,
+        "image": image,
+        "imagePullPolicy": "IfNotPresent",
+        **({"command": command} if command else {}),
+        **({"args": args} if args else {}),
+        "ports": [{"name": port, "containerPort": number, "protocol": "TCP"} for port, number in ports.items()],
+        "readinessProbe": {
+            "tcpSocket": {"port": next(iter(ports))},
+            "initialDelaySeconds": first_check_after,
+            "periodSeconds": 10,
+            "failureThreshold": 6,
+        },
+        **({"resources": resources} if resources else {}),
+    }
+
+
+def service_port(name: str, number: int) -> dict[str, Any]:
+    """A Service port that follows the container port of the same name."""
+    return {"name": name, "port": number, "protocol": "TCP", "targetPort": name}
