@@ -78,7 +78,7 @@ def _replaced(args: list[str], flag: str, slots: list[str]) -> list[str]:
 
 
 def _merge_env(before: Container, container: Container, overrides: EngineOverrides) -> None:
-    pre: dict[str, Any] = {}
+    pre: dict[Any, Any] = {}
     for entry in before.get("env") or ():
         pre.setdefault(entry.get("name"), entry)
     env: list[dict[str, Any]] = list(container.get("env") or ())

@@ -68,7 +68,7 @@ class RuntimeAdapter(Protocol):
         """Whether engines can use this protocol (the address may be empty), or None for host-only."""
 
     def inject_engine_config(self, pod_spec: PodSpec, binding: Binding | None, backend: CacheBackend) -> None:
-        """Wire a Pod spec in place. Repeating it changes nothing. Raises `InjectionError`; the caller works on a copy."""
+        """Wire a Pod spec in place, which the caller copied; repeating it changes nothing. Raises `InjectionError`."""
 
     def observation_sidecar(self, backend: CacheBackend, settings: Settings) -> Container | None:
         """The event subscriber, or None when there is nothing to observe."""

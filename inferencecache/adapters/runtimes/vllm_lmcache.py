@@ -75,10 +75,10 @@ class VLLMLMCache:
         pods.upsert_flag_pair(engine, CONNECTOR_FLAG, _connector(backend.role), spelling=dashes)
 
         integration = backend.spec.integration
-        if binding is not None and binding.protocol == "mooncakestore" and integration:
-            if integration.engine_host_network:
-                pod_spec["hostNetwork"] = True
-                pod_spec["dnsPolicy"] = "ClusterFirstWithHostNet"
+        on_host = integration is not None and integration.engine_host_network
+        if on_host and binding is not None and binding.protocol == "mooncakestore":
+            pod_spec["hostNetwork"] = True
+            pod_spec["dnsPolicy"] = "ClusterFirstWithHostNet"
 
     def observation_sidecar(self, backend: CacheBackend, settings: Settings) -> Container | None:
         return subscriber_container(backend, settings, hash_scheme="vllm")
