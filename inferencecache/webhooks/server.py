@@ -1,0 +1,104 @@
+"""Serves the admission app over TLS, as one runnable of a manager.
+
+The TLS context is given ready-made: whoever owns the certificate replaces it inside the context, and the next handshake
+uses it, without a restart (decision A8). Signals are the manager's business; on cancellation the listener closes first,
+requests in flight are answered, and connections that idle are dropped after a short grace.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Final
+
+import structlog
+import uvicorn
+from fastapi import FastAPI
+
+log = structlog.get_logger(__name__)
+
+KEEP_ALIVE: Final = timedelta(seconds=120)
+"""Longer than the API server's idle limit of 90 s, so that it is the API server that closes."""
+GRACE: Final = timedelta(seconds=10)
+_BACKLOG: Final = 1024
+
+
+class _Server(uvicorn.Server):
+    """uvicorn without its signal handlers, telling when it accepts connections."""
+
+    def __init__(self, config: uvicorn.Config, accepting: asyncio.Event) -> None:
+        super().__init__(config)
+        self._accepting = accepting
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self._accepting.set()
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+class WebhookServer:
+    """The listener. `port` 0 takes a free one; `bound_port` tells which, once `started` is set.
+
+    With `tls` absent it serves plain HTTP, for tests and for setups that end TLS elsewhere.
+    """
+
+    def __init__(
+        self,
+        app: FastAPI,
+        *,
+        host: str = "",
+        port: int = 9443,
+        tls: ssl.SSLContext | None = None,
+        grace: timedelta = GRACE,
+    ) -> None:
+        self.started = asyncio.Event()
+        self.bound_port = port
+        self._app = app
+        self._host = host
+        self._tls = tls
+        self._grace = grace
+
+    async def run(self) -> None:
+        """Serve until cancelled. Raises `OSError` if the port cannot be had."""
+        listener = _listen(self._host, self.bound_port)
+        self.bound_port = listener.getsockname()[1]
+        config = uvicorn.Config(
+            self._app,
+            http="httptools",
+            ws="none",
+            lifespan="off",
+            access_log=False,
+            log_config=None,
+            server_header=False,
+            date_header=False,
+            proxy_headers=False,
+            timeout_keep_alive=int(KEEP_ALIVE.total_seconds()),
+            timeout_graceful_shutdown=int(self._grace.total_seconds()),
+        )
+        config.load()
+        config.ssl = self._tls
+        server = _Server(config, self.started)
+        log.info("serving webhooks", port=self.bound_port, tls=self._tls is not None)
+        async with asyncio.TaskGroup() as group:
+            serving = group.create_task(server.serve(sockets=[listener]), name="webhook-server")
+            try:
+                await asyncio.shield(serving)
+            finally:
+                self.started.clear()
+                server.should_exit = True
+                await asyncio.wait([serving])  # until requests in flight are answered; uvicorn bounds that
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    """A listening socket; without a host on all addresses, IPv6 and IPv4 where the machine has both."""
+    if not host and socket.has_dualstack_ipv6():
+        return socket.create_server(("", port), family=socket.AF_INET6, dualstack_ipv6=True, backlog=_BACKLOG)
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    return socket.create_server((host, port), family=family, backlog=_BACKLOG)

@@ -1,0 +1,171 @@
+"""Rules V14–V21: resources of the provider's container, and host memory (spec 02 §5.2).
+
+Kubernetes judges the rendered Pod by the same rules, but hours later and on an object the user never wrote; here the
+answer names the field in the CacheBackend. Only the block of the selected provider is judged, whoever owns the store.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Final
+
+from inferencecache.api import constants as c
+from inferencecache.api.core import ResourceRequirements
+from inferencecache.api.quantity import Quantity
+from inferencecache.webhooks.validation.findings import Violation, forbidden, invalid
+from inferencecache.webhooks.validation.table import RuleTable, Subject
+
+TABLE = RuleTable()
+_OVERCOMMITTABLE: Final = frozenset({"cpu", "memory", "ephemeral-storage"})
+_HUGEPAGES: Final = "hugepages-"
+_BLOCK: Final = {
+    c.PROVIDER_REDIS: "redis",
+    c.PROVIDER_LMCACHE_SERVER: "lmCacheServer",
+    c.PROVIDER_MOONCAKE: "mooncake",
+}
+_NAME = re.compile(r"[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
+_SUBDOMAIN = re.compile(r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?(?:\.[a-z0-9](?:[-a-z0-9]*[a-z0-9])?)*")
+_LONGEST_SUBDOMAIN: Final = 253
+
+
+def _resources(s: Subject) -> tuple[str, ResourceRequirements] | None:
+    block = s.storage.provider_block if s.storage is not None else None
+    if s.storage is None or block is None or block.resources is None:
+        return None
+    return f"spec.remoteStorage.{_BLOCK[s.storage.provider]}.resources", block.resources
+
+
+def _entries(s: Subject) -> Iterator[tuple[str, str, Quantity]]:
+    """Field, resource name and amount of every entry, requests before limits, names sorted."""
+    found = _resources(s)
+    if found is None:
+        return
+    base, resources = found
+    for half, amounts in (("requests", resources.requests), ("limits", resources.limits)):
+        for name, amount in sorted((amounts or {}).items()):
+            yield f"{base}.{half}[{name}]", name, amount
+
+
+def _page_size(name: str) -> Quantity | None:
+    """The page size in `hugepages-<size>`, if it is a positive quantity."""
+    if not name.startswith(_HUGEPAGES):
+        return None
+    try:
+        size = Quantity(name.removeprefix(_HUGEPAGES))
+    except ValueError:
+        return None
+    return size if size.value > 0 else None
+
+
+def _vendor_name(name: str) -> bool:
+    """Whether a name is an extended resource such as nvidia.com/gpu."""
+    prefix, slash, rest = name.partition("/")
+    return (
+        bool(slash)
+        and prefix not in ("kubernetes.io", "requests.kubernetes.io")
+        and len(prefix) <= _LONGEST_SUBDOMAIN
+        and _SUBDOMAIN.fullmatch(prefix) is not None
+        and _NAME.fullmatch(rest) is not None
+    )
+
+
+@TABLE.rule("V14")
+def limits_and_requests_agree(s: Subject) -> Iterator[Violation]:
+    """A limit covers its request; for what cannot be overcommitted both are equal."""
+    found = _resources(s)
+    if found is None:
+        return
+    base, resources = found
+    requests = resources.requests or {}
+    for name, limit in sorted((resources.limits or {}).items()):
+        request = requests.get(name)
+        if request is None:
+            continue
+        where = f"{base}.requests[{name}]={request}"
+        if name in _OVERCOMMITTABLE:
+            if limit < request:
+                yield invalid("V14", f"{base}.limits[{name}]", limit, f"must be greater than or equal to {where}")
+        elif limit != request:
+            yield invalid(
+                "V14",
+                f"{base}.limits[{name}]",
+                limit,
+                f"must equal {where}: Kubernetes does not overcommit {name}, every unit is dedicated",
+            )
+
+
+@TABLE.rule("V15")
+def dedicated_resources_need_a_limit(s: Subject) -> Iterator[Violation]:
+    """Hugepages and devices are declared in both halves."""
+    found = _resources(s)
+    if found is None:
+        return
+    base, resources = found
+    for name, request in sorted((resources.requests or {}).items()):
+        if name not in _OVERCOMMITTABLE and name not in (resources.limits or {}):
+            yield invalid(
+                "V15",
+                f"{base}.requests[{name}]",
+                request,
+                f"{name} must also be in limits with the same amount: Kubernetes does not overcommit it",
+            )
+
+
+@TABLE.rule("V16")
+def no_resource_claims(s: Subject) -> Iterator[Violation]:
+    """The renderer declares no Pod-level claims, so a container's could not resolve."""
+    found = _resources(s)
+    if found is not None and found[1].claims:
+        yield forbidden(
+            "V16",
+            f"{found[0]}.claims",
+            "dynamic resource claims are not supported: the rendered Pod would not declare them; remove claims",
+        )
+
+
+@TABLE.rule("V17")
+def no_negative_amounts(s: Subject) -> Iterator[Violation]:
+    """Amounts are not negative."""
+    for field, _, amount in _entries(s):
+        if amount.value < 0:
+            yield invalid("V17", field, amount, "must not be negative")
+
+
+@TABLE.rule("V18")
+def host_memory_is_positive(s: Subject) -> Iterator[Violation]:
+    """A host cache has a size."""
+    memory = s.spec.lm_cache and s.spec.lm_cache.host_memory
+    if memory and memory.capacity is not None and memory.capacity.value <= 0:
+        yield invalid("V18", "spec.lmCache.hostMemory.capacity", memory.capacity, "must be greater than zero")
+
+
+@TABLE.rule("V19")
+def resource_names_are_known_to_kubernetes(s: Subject) -> Iterator[Violation]:
+    """Only names that a container may ask for."""
+    for field, name, _ in _entries(s):
+        if name not in _OVERCOMMITTABLE and _page_size(name) is None and not _vendor_name(name):
+            yield invalid(
+                "V19",
+                field,
+                name,
+                "is not a container resource: use cpu, memory, ephemeral-storage, hugepages-<size> such as "
+                "hugepages-2Mi, or a vendor's name such as nvidia.com/gpu",
+            )
+
+
+@TABLE.rule("V20")
+def devices_come_whole(s: Subject) -> Iterator[Violation]:
+    """Devices are counted; the number decides, not its spelling (`1000m` is one)."""
+    for field, name, amount in _entries(s):
+        if name not in _OVERCOMMITTABLE and not name.startswith(_HUGEPAGES) and amount.value.denominator != 1:
+            yield invalid("V20", field, amount, f"{name} is allocated in whole units only: use an integer")
+
+
+@TABLE.rule("V21")
+def hugepages_come_whole(s: Subject) -> Iterator[Violation]:
+    """Huge pages are allocated as pages."""
+    for field, name, amount in _entries(s):
+        size = _page_size(name)
+        if size is not None and amount.value > 0 and int(amount) % int(size):
+            yield invalid("V21", field, amount, f"must be a multiple of the page size {size}")
