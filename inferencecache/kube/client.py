@@ -179,19 +179,22 @@ class Client:
 
     async def create(self, manifest: Manifest) -> Manifest:
         """Create an object. Raises `AlreadyExists`."""
-        resource, key = await self._address(manifest)
+        resource, key = await self.locate(manifest)
         params = {"fieldManager": self.field_manager}
         return _manifest(await self.request("POST", path_of(resource, key.namespace), body=manifest, params=params))
 
-    async def apply(self, manifest: Manifest, *, owner: Kind | None = None, dry_run: bool = False) -> Manifest:
+    async def apply(
+        self, manifest: Manifest, *, owner: Kind | None = None, dry_run: bool = False, force: bool = True
+    ) -> Manifest:
         """Apply server-side as our field manager, taking over fields that others set.
 
-        `owner` becomes the controlling owner reference. The answer is the object as it now is.
+        `owner` becomes the controlling owner reference. Without `force`, a field that another manager set otherwise
+        raises `Conflict`. The answer is the object as it now is.
         """
         if owner is not None:
             manifest = with_owner(manifest, owner)
-        resource, key = await self._address(manifest)
-        params = {"fieldManager": self.field_manager, "force": "true"}
+        resource, key = await self.locate(manifest)
+        params = {"fieldManager": self.field_manager, "force": "true" if force else "false"}
         if dry_run:
             params["dryRun"] = "All"
         path = path_of(resource, key.namespace, key.name)
@@ -348,7 +351,8 @@ class Client:
             response.release()
         raise AssertionError("unreachable")
 
-    async def _address(self, manifest: Manifest) -> tuple[Resource, Key]:
+    async def locate(self, manifest: Manifest) -> tuple[Resource, Key]:
+        """Where a manifest belongs, by discovery. Raises `NotFound` for a kind that is not served."""
         metadata = manifest.get("metadata", {})
         resource = await self.discovery.resource_for(manifest["apiVersion"], manifest["kind"])
         return resource, Key(metadata.get("namespace", "") if resource.namespaced else "", metadata.get("name", ""))

@@ -26,6 +26,7 @@ class OwnerReference(View, frozen=True):
     name: str = ""
     uid: str = ""
     controller: bool = False
+    block_owner_deletion: bool = False
 
 
 class ObjectMeta(View, frozen=True):
@@ -43,6 +44,21 @@ class ObjectMeta(View, frozen=True):
     finalizers: tuple[str, ...] = ()
     creation_timestamp: str | None = None
     deletion_timestamp: str | None = None
+
+
+class ManagedFields(View, frozen=True):
+    """`metadata.managedFields[]`: who set which fields, and how."""
+
+    manager: str = ""
+    operation: str = ""
+    subresource: str = ""
+    fields_v1: dict[str, Any] = msgspec.field(default_factory=dict, name="fieldsV1")
+
+
+class ChildMeta(ObjectMeta, frozen=True):
+    """`metadata` of kinds that are written as children, where ownership of fields is looked at."""
+
+    managed_fields: tuple[ManagedFields, ...] = ()
 
 
 class WorkloadStatus(View, frozen=True):
@@ -82,7 +98,7 @@ class Service(View, frozen=True):
     """`v1` Service with its whole spec."""
 
     resource: ClassVar[Resource] = ResourceType("", "v1", "Service", "services")
-    metadata: ObjectMeta = ObjectMeta()
+    metadata: ChildMeta = ChildMeta()
     spec: dict[str, Any] = {}
 
 
@@ -90,7 +106,7 @@ class Deployment(View, frozen=True):
     """`apps/v1` Deployment with its whole spec."""
 
     resource: ClassVar[Resource] = ResourceType("apps", "v1", "Deployment", "deployments")
-    metadata: ObjectMeta = ObjectMeta()
+    metadata: ChildMeta = ChildMeta()
     spec: dict[str, Any] = {}
     status: WorkloadStatus = WorkloadStatus()
 
@@ -99,7 +115,7 @@ class StatefulSet(View, frozen=True):
     """`apps/v1` StatefulSet with its whole spec."""
 
     resource: ClassVar[Resource] = ResourceType("apps", "v1", "StatefulSet", "statefulsets")
-    metadata: ObjectMeta = ObjectMeta()
+    metadata: ChildMeta = ChildMeta()
     spec: dict[str, Any] = {}
     status: WorkloadStatus = WorkloadStatus()
 
@@ -110,7 +126,7 @@ class HorizontalPodAutoscaler(View, frozen=True):
     resource: ClassVar[Resource] = ResourceType(
         "autoscaling", "v2", "HorizontalPodAutoscaler", "horizontalpodautoscalers"
     )
-    metadata: ObjectMeta = ObjectMeta()
+    metadata: ChildMeta = ChildMeta()
     spec: dict[str, Any] = {}
 
 
