@@ -121,5 +121,5 @@ async def connect(kubeconfig: str | os.PathLike[str] | None = None) -> Connectio
         )
     try:
         return Connection(await load(), load)
-    except (config.ConfigException, OSError, ValueError) as error:
+    except Exception as error:  # the library lets whatever its parsers and plugins raise through
         raise ConnectionConfigError(f"{source} cannot be used: {error}") from error
