@@ -57,7 +57,8 @@ def _changed(document: dict[str, Any], change: dict[str, Any]) -> dict[str, Any]
     document = json.loads(json.dumps(document))
     if status := (change.get("status") or {}).get(name):
         document = _merged(document, {"status": status})
-    return _merged(document, (change.get("merge") or {}).get(name) or {})
+    changed: dict[str, Any] = _merged(document, (change.get("merge") or {}).get(name) or {})
+    return changed
 
 
 def _merged(target: Any, patch: Any) -> Any:

@@ -20,10 +20,8 @@ _KINDS: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("case", cases("validation"), ids=name_of)
+@pytest.mark.parametrize("case", cases("validation", through="webhook"), ids=name_of)
 async def test_recorded_validation(case: Case) -> None:
-    if case.options.get("through") == "apiserver":
-        pytest.skip("needs an API server")
     obj, old = case.one("object"), case.one("old")
     cluster = Cluster([_KINDS[other["kind"]](other) for other in case.all("existing")])
     response = await ask(
