@@ -24,26 +24,6 @@ class SettingsError(Exception):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Address:
-    """A listen address in Go's form: `:8080` is every interface, `127.0.0.1:8080` one of them."""
-
-    host: str
-    port: int
-
-    @classmethod
-    def parse(cls, flag: str, text: str) -> Address | None:
-        """The address, or None for `0`, which switches the listener off. Raises `SettingsError`."""
-        if text == "0":
-            return None
-        host, colon, port = text.rpartition(":")
-        if not colon or not port.isdecimal() or int(port) > 65535:
-            raise SettingsError(
-                f"{flag}={text}: needs host:port or :port with a port up to 65535, or 0 to switch it off"
-            )
-        return cls(host=host.strip("[]") or "0.0.0.0", port=int(port))
-
-
-@dataclass(frozen=True, kw_only=True)
 class ControllerSettings:
     """Every setting of `inferencecache controller` (spec 05 §1.1).
 
@@ -54,10 +34,10 @@ class ControllerSettings:
     """
 
     kubeconfig: str = ""
-    metrics: Address | None = Address(host="0.0.0.0", port=8080)
+    metrics_bind_address: str = ":8080"
     metrics_secure: bool = False
     enable_http2: bool = False
-    health: Address | None = Address(host="0.0.0.0", port=8081)
+    health_probe_bind_address: str = ":8081"
     webhook_port: int = 9443
     webhook_cert_dir: Path = Path(tempfile.gettempdir()) / "k8s-webhook-server" / "serving-certs"
     leader_elect: bool = False

@@ -1,0 +1,69 @@
+"""Writes every file that follows from the code, or with --check says which of them are out of step.
+
+    python hack/generate.py [--check]
+
+Generated are the CRDs, the controller's ClusterRole, the roles of each kind, the webhook configurations and the
+reference page of the flags. They are committed, so that a reader and `kubectl apply -k` need nothing but the files.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from inferencecache.api import KINDS, dump_crd
+from inferencecache.api.schema import render_crd
+from inferencecache.cli import install
+from inferencecache.cli.output import to_yaml_stream
+from inferencecache.cli.reference import flags_page
+
+ROOT = Path(__file__).resolve().parent.parent
+_HEADER = "# Generated from the code by `make generate`; change the code, not this file.\n"
+
+
+def generated() -> dict[Path, str]:
+    """Every generated file, by its path below the project's root."""
+    manifests = Path("manifests")
+    files = {
+        manifests / "rbac" / "controller.yaml": to_yaml_stream(install.controller_rbac()),
+        manifests / "rbac" / "users.yaml": to_yaml_stream(
+            [role for kind in KINDS for role in install.user_roles(kind)]
+        ),
+        manifests / "webhook" / "configurations.yaml": to_yaml_stream(install.webhook_configurations()),
+        manifests / "crd" / "kustomization.yaml": _kustomization([f"{kind.resource.plural}.yaml" for kind in KINDS]),
+    }
+    crds = {manifests / "crd" / f"{kind.resource.plural}.yaml": dump_crd(render_crd(kind)) for kind in KINDS}
+    pages = {Path("docs") / "reference" / "flags.md": flags_page()}
+    return {path: _HEADER + text for path, text in files.items()} | crds | pages
+
+
+def _kustomization(resources: list[str]) -> str:
+    listed = "".join(f"  - {name}\n" for name in resources)
+    return f"apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\nresources:\n{listed}"
+
+
+def out_of_step(root: Path = ROOT) -> list[Path]:
+    """The generated files that differ from what the code says now."""
+    return [p for p, text in generated().items() if not (root / p).exists() or (root / p).read_text() != text]
+
+
+def main() -> int:
+    """Generate, or check; 1 when a check finds a difference."""
+    parser = argparse.ArgumentParser(description="Write the files that follow from the code.")
+    parser.add_argument("--check", action="store_true", help="write nothing; fail if a file is out of step")
+    differing = out_of_step()
+    if parser.parse_args().check:
+        for path in differing:
+            print(f"{path} is out of step with the code; run `make generate`", file=sys.stderr)
+        return 1 if differing else 0
+    for path, text in generated().items():
+        (ROOT / path).parent.mkdir(parents=True, exist_ok=True)
+        (ROOT / path).write_text(text)
+    for path in differing:
+        print(f"wrote {path}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,42 @@
+"""The console script `inferencecache`, also installed as `kubectl-inferencecache`, so that `kubectl inferencecache …`
+works.
+"""
+
+from __future__ import annotations
+
+import typer
+
+from inferencecache import __version__
+from inferencecache.cli.crds import crds
+from inferencecache.cli.flags import GoCommand
+from inferencecache.cli.inject import inject
+from inferencecache.cli.render import render
+from inferencecache.cli.validate import validate
+
+app = typer.Typer(
+    name="inferencecache",
+    help="KV-cache offload and cache-aware routing for LLM inference engines, as a Kubernetes API.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+for command in (crds, inject, render, validate):
+    app.command(cls=GoCommand)(command)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(__version__)
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: bool = typer.Option(False, "--version", callback=_print_version, is_eager=True, help="Print the version."),
+) -> None:
+    pass
+
+
+def main() -> None:
+    """Run the command line and end the process with its exit code."""
+    app()

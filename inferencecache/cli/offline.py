@@ -1,0 +1,120 @@
+"""What `inject`, `render` and `validate` share: an object taken through admission as the API server would take it.
+
+A file is not yet what reconcilers and webhooks see. The API server first drops what the schema does not know and fills
+in its defaults, then the defaulting webhook has its turn, then the defaults once more; only then is the object held to
+the schema and decoded. The same steps run here, by the same functions.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+import typer
+
+from inferencecache.api import KINDS, CacheBackend
+from inferencecache.api.constants import GROUP
+from inferencecache.api.defaulting import default_cache_backend
+from inferencecache.api.model import CustomObject, DecodeError
+from inferencecache.api.schema import apply_defaults, prune
+from inferencecache.api.schema_check import SchemaViolation, check_schema
+from inferencecache.cli.documents import Document, DocumentError, load
+
+DEFAULT_NAMESPACE = "default"
+
+
+@dataclass(frozen=True)
+class Admitted:
+    """One of our objects as it would be stored, or why it would not be.
+
+    `object` is None exactly if `violations`, those of the schema, are not empty. `unknown` are the fields that would be
+    dropped.
+    """
+
+    document: Document
+    kind: type[CustomObject]
+    manifest: dict[str, Any]
+    object: CustomObject | None
+    violations: tuple[SchemaViolation, ...]
+    unknown: tuple[str, ...]
+
+
+def admit(document: Document) -> Admitted | None:
+    """Take a document through defaulting and the schema; None if it is not of one of our kinds."""
+    kind = kind_of(document)
+    if kind is None:
+        return None
+    given = _in_namespace(kind, document.manifest)
+    manifest = apply_defaults(kind, prune(kind, given))
+    violations = check_schema(kind, manifest)
+    decoded: CustomObject | None = None
+    if not violations and kind is CacheBackend:
+        manifest = apply_defaults(kind, default_cache_backend(manifest))
+        violations = check_schema(kind, manifest)
+    if not violations:
+        try:
+            decoded = kind.decode(manifest)
+        except DecodeError as error:
+            violations = [SchemaViolation("<object>", f"Invalid value: {error}")]
+    unknown = tuple(_dropped(given, manifest, ""))
+    return Admitted(document, kind, manifest, decoded, tuple(violations), unknown)
+
+
+def kind_of(document: Document) -> type[CustomObject] | None:
+    """The model of a document, or None if it is not of one of our kinds."""
+    group = str(document.manifest["apiVersion"]).partition("/")[0]
+    return next((kind for kind in KINDS if group == GROUP and kind.resource.kind == document.kind), None)
+
+
+def backends_of(documents: Sequence[Document]) -> list[CacheBackend]:
+    """The CacheBackends among the documents, admitted; ends the command if one would be refused by its schema."""
+    found = []
+    for document in documents:
+        admitted = admit(document) if kind_of(document) is CacheBackend else None
+        if admitted is None:
+            continue
+        if not isinstance(admitted.object, CacheBackend):
+            problems = "; ".join(f"{violation.field}: {violation.message}" for violation in admitted.violations)
+            fail(f"{document.where} would be refused: {problems}")
+        found.append(admitted.object)
+    return found
+
+
+def fail(message: str) -> NoReturn:
+    """End the command with exit 1 and one sentence on stderr."""
+    typer.echo(f"error: {message}", err=True)
+    raise typer.Exit(1)
+
+
+def load_or_fail(paths: Sequence[str]) -> list[Document]:
+    """Every document of the files, or the end of the command with the reason."""
+    try:
+        documents = load(paths)
+    except DocumentError as error:
+        fail(str(error))
+    if not documents:
+        fail(f"no object in {', '.join(paths)}")
+    return documents
+
+
+def _in_namespace(kind: type[CustomObject], manifest: dict[str, Any]) -> dict[str, Any]:
+    placed = copy.deepcopy(manifest)
+    placed["metadata"] = placed.get("metadata") or {}
+    if kind.resource.namespaced and not placed["metadata"].get("namespace"):
+        placed["metadata"]["namespace"] = DEFAULT_NAMESPACE
+    return placed
+
+
+def _dropped(given: Any, stored: Any, path: str) -> Iterator[str]:
+    if isinstance(given, dict) and isinstance(stored, dict):
+        for name, value in given.items():
+            here = f"{path}.{name}" if path else str(name)
+            if name not in stored:
+                yield here
+            elif here != "metadata":
+                yield from _dropped(value, stored[name], here)
+    elif isinstance(given, list) and isinstance(stored, list):
+        for index, (before, after) in enumerate(zip(given, stored, strict=False)):
+            yield from _dropped(before, after, f"{path}[{index}]")

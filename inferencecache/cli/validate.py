@@ -1,0 +1,88 @@
+"""`inferencecache validate`: what admission would hold against an object, without a cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Any, TypeVar
+
+import typer
+
+from inferencecache.api.model import CustomObject
+
+T = TypeVar("T", bound=CustomObject)
+
+
+def validate(
+    filename: Annotated[list[str], typer.Option("--filename", "-f", help="A YAML or JSON file; - is standard input.")],
+    old: Annotated[
+        list[str] | None,
+        typer.Option("--old", help="The objects as they are stored: judge an update, not a creation."),
+    ] = None,
+) -> None:
+    """Judge custom resources as admission would: one line per violation, path: Kind: message; exit 1 if any."""
+    from inferencecache.cli.offline import Admitted, admit, fail, load_or_fail
+
+    documents = load_or_fail(filename)
+    admitted = [one for document in documents if (one := admit(document)) is not None]
+    if not admitted:
+        fail(f"no custom resource of this product in {', '.join(filename)}")
+    stored = {_identity(one): one for document in load_or_fail(old or []) if (one := admit(document))} if old else {}
+
+    def judged(one: Admitted) -> bool:
+        lines, warnings = _judge(one, stored.get(_identity(one)), admitted)
+        if len(documents) > 1 and (lines or warnings):
+            typer.echo(f"{one.document.where}:", err=True)
+        for warning in warnings:
+            typer.echo(f"warning: {warning}", err=True)
+        for line in lines:
+            typer.echo(line)
+        return not lines
+
+    refused = [one for one in admitted if not judged(one)]
+    if refused:
+        raise typer.Exit(1)
+
+
+def _identity(one: Any) -> tuple[str, str, str]:
+    metadata = one.manifest["metadata"]
+    return one.kind.resource.kind, metadata.get("namespace") or "", metadata.get("name") or ""
+
+
+def _judge(one: Any, stored: Any, all_admitted: Sequence[Any]) -> tuple[list[str], list[str]]:
+    """The violations and the warnings of one object, as lines."""
+    from inferencecache.adapters.registry import load_adapters
+    from inferencecache.api import CacheBackend, CachePolicy, CacheTenant
+    from inferencecache.webhooks.validation import (
+        Verdict,
+        validate_cache_backend,
+        validate_cache_policy,
+        validate_cache_tenant,
+    )
+
+    warnings = [f'unknown field "{path}" is dropped' for path in one.unknown]
+    if one.object is None:
+        # The API server does not ask webhooks about an object that its schema refuses.
+        return [f"{violation.field}: {violation.message}" for violation in one.violations], warnings
+
+    def others(kind: type[T]) -> list[T]:
+        return [
+            other.object
+            for other in all_admitted
+            if other is not one
+            and isinstance(other.object, kind)
+            and other.object.metadata.namespace == one.object.metadata.namespace
+        ]
+
+    before = stored.object if stored is not None else None
+    match one.object:
+        case CacheBackend():
+            verdict = validate_cache_backend(
+                one.object, before, runtimes=load_adapters()[0], neighbours=others(CacheBackend)
+            )
+        case CachePolicy():
+            verdict = validate_cache_policy(one.object, before, siblings=others(CachePolicy))
+        case CacheTenant():
+            verdict = validate_cache_tenant(one.object, before, siblings=others(CacheTenant))
+        case _:
+            verdict = Verdict()
+    return [f"{found.field}: {found.message}" for found in verdict.violations], [*warnings, *verdict.warnings]
