@@ -12,7 +12,7 @@ import pytest
 from inferencecache.kube.client import Client
 from inferencecache.kube.errors import AlreadyExists, Forbidden, NotFound, ServerError, TransportError
 from inferencecache.kube.events import DROPPED, EventRecorder, Limits, reference
-from inferencecache.kube.kinds import Deployment, ObjectMeta
+from inferencecache.kube.kinds import ChildMeta, Deployment
 from inferencecache.kube.resource import Key
 from tests.unit.kube.scripted import running, until
 
@@ -77,7 +77,7 @@ def recorder(server: Server, limits: Limits = QUICK, clock: Clock | None = None)
 
 
 def deployment(name: str = "web") -> Deployment:
-    return Deployment(metadata=ObjectMeta(name=name, namespace="a", uid=f"uid-{name}", resource_version="7"))
+    return Deployment(metadata=ChildMeta(name=name, namespace="a", uid=f"uid-{name}", resource_version="7"))
 
 
 def dropped(reason: str) -> float:
