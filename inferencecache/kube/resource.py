@@ -57,7 +57,7 @@ class Metadata(Protocol):
 class Kind(Protocol):
     """A class whose instances are decoded objects of one resource."""
 
-    resource: ClassVar[Resource]
+    resource: ClassVar[Any]
 
     @property
     def metadata(self) -> Metadata: ...

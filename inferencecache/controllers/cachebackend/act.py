@@ -1,0 +1,222 @@
+"""Brings a backend's children in line with its plan, and tells what is there afterwards.
+
+What is compared comes from the caches, so that nothing is asked of the API server while nothing differs. Before a write
+the object is read live and the wanted state worked out once more from that: an autoscaler's count must not be undone
+by a cache that is behind. What is told afterwards is what the write answered, never an older copy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from inferencecache.adapters.registry import Workload
+from inferencecache.api import constants as c
+from inferencecache.api.cachebackend import CacheBackend
+from inferencecache.controllers.cachebackend import reasons as r
+from inferencecache.controllers.cachebackend.children import (
+    AUTHORITATIVE,
+    Children,
+    children_for,
+    endpoint_of,
+    wanted_replicas,
+    workload_kind,
+)
+from inferencecache.controllers.cachebackend.decide import Rollout, Trouble
+from inferencecache.controllers.cachebackend.plan import Path, Plan
+from inferencecache.kube.apply import ChildConflict, apply_child, covers, stray
+from inferencecache.kube.cache import Cache
+from inferencecache.kube.client import Client
+from inferencecache.kube.errors import KubeError, LeadershipLost, NotFound, TerminalError
+from inferencecache.kube.informer import Informer
+from inferencecache.kube.kinds import Deployment, HorizontalPodAutoscaler, Service, StatefulSet
+from inferencecache.kube.resource import Key, Kind, Manifest
+
+CHILD_KINDS: tuple[type[Kind], ...] = (Deployment, StatefulSet, Service, HorizontalPodAutoscaler)
+"""What a backend may own, in the order in which it is removed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The children after a pass.
+
+    Attributes:
+        rollout: of the workload that is ours; None if there is none.
+        endpoint: of the Service that is ours; empty if there is none.
+        trouble: what could not be done, for the status.
+        error: the same, for the retry.
+    """
+
+    rollout: Rollout | None = None
+    endpoint: str = ""
+    trouble: Trouble | None = None
+    error: KubeError | None = None
+
+
+def child_informers(cache: Cache) -> dict[type[Kind], Informer[Any]]:
+    """The informers of children: only what this operator labelled, however much else the cluster holds."""
+    return {kind: cache.informer(kind, labels={c.LABEL_MANAGED_BY: c.CHILD_MANAGED_BY}) for kind in CHILD_KINDS}
+
+
+class Actor:
+    """Writes and removes children."""
+
+    def __init__(self, client: Client, informers: dict[type[Kind], Informer[Any]]) -> None:
+        self._client = client
+        self._informers = informers
+
+    async def act(self, backend: CacheBackend, plan: Plan) -> Outcome:
+        """Carry out a plan.
+
+        What fails on the managed path is told in the outcome, because the status must speak of it. Raises `KubeError`
+        if something could not be removed on the other paths.
+        """
+        if plan.path is not Path.MANAGED:
+            for kind in CHILD_KINDS:
+                await self._remove(kind, backend)
+            return Outcome()
+        if plan.store is None:
+            trouble = Trouble(r.APPLY_FAILED, f"the cache server cannot be rendered: {plan.broken}")
+            return Outcome(trouble=trouble, error=TerminalError(plan.broken))
+        return await self._manage(backend, plan.store)
+
+    # ------------------------------------------------------------------------------------------------------ managing
+
+    async def _manage(self, backend: CacheBackend, store: Workload) -> Outcome:
+        kind = workload_kind(backend)
+        failures = _Failures()
+        with failures.of(Deployment if kind is StatefulSet else StatefulSet, backend):
+            await self._remove(Deployment if kind is StatefulSet else StatefulSet, backend)
+        workload = service = None
+        if not failures:
+            with failures.of(kind, backend):
+                workload = await self._ensure(kind, backend, store, lambda children: children.workload)
+        if failures:
+            # A Service or an autoscaler must not point at a workload that may be somebody else's.
+            workload = self._owned(kind, backend)
+            service = self._owned(Service, backend)
+        else:
+            with failures.of(Service, backend):
+                service = await self._ensure(Service, backend, store, lambda children: children.service)
+            with failures.of(HorizontalPodAutoscaler, backend):
+                await self._autoscale(backend, store)
+        return Outcome(
+            rollout=_rollout(backend, store, workload),
+            endpoint=endpoint_of(backend, service) if service else "",
+            trouble=failures.trouble,
+            error=failures.error,
+        )
+
+    async def _autoscale(self, backend: CacheBackend, store: Workload) -> None:
+        if children_for(backend, store, None).autoscaler is None:
+            await self._remove(HorizontalPodAutoscaler, backend)
+        else:
+            await self._ensure(HorizontalPodAutoscaler, backend, store, lambda children: children.autoscaler)
+
+    async def _ensure(
+        self, kind: type[Kind], backend: CacheBackend, store: Workload, pick: Callable[[Children], Manifest | None]
+    ) -> Manifest:
+        """The child as it is once it is as wanted."""
+
+        def wanted(live: Manifest | None) -> Manifest:
+            replicas = live["spec"].get("replicas", 1) if live is not None else None
+            child = pick(children_for(backend, store, replicas))
+            if child is None:
+                raise ValueError(f"{kind.resource.kind} {Key.of(backend)} is not wanted")
+            return child
+
+        paths = AUTHORITATIVE[kind.resource.kind]
+        cached = self._owned(kind, backend)
+        if cached is not None:
+            desired = wanted(cached)
+            if covers(desired, cached) and not stray(desired, cached, paths):
+                return cached
+        live = await self._live(kind, Key.of(backend))
+        written = await apply_child(self._client, wanted(live), live, backend, paths)
+        if written is not None:
+            return written
+        return live if live is not None else wanted(None)
+
+    # ------------------------------------------------------------------------------------------------------ removing
+
+    async def _remove(self, kind: type[Kind], backend: CacheBackend) -> None:
+        """Delete the child if it is ours. After a change of spec the cache may be behind, and live is asked."""
+        key = Key.of(backend)
+        child = self._owned(kind, backend)
+        if child is None and backend.status.observed_generation != backend.metadata.generation:
+            child = await self._live(kind, key)
+        if child is None or not _is_ours(child, backend) or child["metadata"].get("deletionTimestamp"):
+            return
+        with suppress(NotFound):
+            await self._client.delete(kind.resource, key, uid=child["metadata"]["uid"])
+
+    async def _live(self, kind: type[Kind], key: Key) -> Manifest | None:
+        try:
+            return await self._client.get_manifest(kind.resource, key)
+        except NotFound:
+            return None
+
+    def _owned(self, kind: type[Kind], backend: CacheBackend) -> Manifest | None:
+        """The child as the cache has it, if it is ours."""
+        found = self._informers[kind].get(Key.of(backend))
+        manifest: Manifest | None = msgspec.to_builtins(found) if found is not None else None
+        return manifest if manifest is not None and _is_ours(manifest, backend) else None
+
+
+class _Failures:
+    """Remembers the first thing that went wrong, and lets the rest go on."""
+
+    def __init__(self) -> None:
+        self.trouble: Trouble | None = None
+        self.error: KubeError | None = None
+
+    def __bool__(self) -> bool:
+        return self.error is not None
+
+    def of(self, kind: type[Kind], backend: CacheBackend) -> _Guard:
+        """A context in which a failure is about this child."""
+        return _Guard(self, f"{kind.resource.kind} {Key.of(backend)}")
+
+    def add(self, child: str, error: KubeError) -> None:
+        if self.error is None:
+            conflict = isinstance(error, ChildConflict)
+            text = str(error) if conflict else f"{child} could not be brought in line: {error}"
+            self.trouble = Trouble(r.CHILD_CONFLICT if conflict else r.APPLY_FAILED, text)
+            self.error = error
+
+
+class _Guard:
+    def __init__(self, failures: _Failures, child: str) -> None:
+        self._failures = failures
+        self._child = child
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> bool:
+        if isinstance(error, KubeError) and not isinstance(error, LeadershipLost):
+            self._failures.add(self._child, error)
+            return True
+        return False
+
+
+def _is_ours(child: Manifest, backend: CacheBackend) -> bool:
+    owners = child["metadata"].get("ownerReferences") or ()
+    return any(owner.get("controller") and owner.get("uid") == backend.metadata.uid for owner in owners)
+
+
+def _rollout(backend: CacheBackend, store: Workload, workload: Manifest | None) -> Rollout | None:
+    if workload is None:
+        return None
+    status = workload.get("status") or {}
+    live = workload["spec"].get("replicas", 1)
+    return Rollout(
+        wanted=wanted_replicas(backend, store, live),
+        updated=status.get("updatedReplicas", 0),
+        available=status.get("availableReplicas", 0),
+        fresh=status.get("observedGeneration", 0) >= workload["metadata"].get("generation", 0),
+    )
