@@ -11,7 +11,7 @@ from inferencecache.adapters.registry import Settings, load_adapters
 from inferencecache.webhooks.app import create_app
 from tests.cases.corpus import Case, cases, name_of, plain_pod, replaced, without_args
 from tests.unit.webhooks.reviews import POD_PATH, ask, message_of, patched
-from tests.unit.webhooks.stand_ins import SETTINGS, Cluster, backend_from, handlers, serves
+from tests.unit.webhooks.stand_ins import SETTINGS, Cluster, backend_from, handlers
 
 
 @pytest.mark.parametrize("case", cases("injection"), ids=name_of)
@@ -21,8 +21,6 @@ async def test_recorded_injection(case: Case) -> None:
         {**document, "metadata": {**document["metadata"], "uid": f"uid-{index}"}}
         for index, document in enumerate(case.all("backend"))
     ]
-    if any(d["spec"]["runtime"] == "SGLang" and not serves(runtimes, backend_from(d)) for d in documents):
-        pytest.skip("no adapter for SGLang yet")
     labels = {d["metadata"]["uid"]: f"<uid of {d['metadata']['namespace']}/{d['metadata']['name']}>" for d in documents}
     pod = replaced(case.one("pod"), {label: uid for uid, label in labels.items()})
     given = bool((pod.get("metadata") or {}).get("namespace"))
