@@ -1,0 +1,142 @@
+"""What the recorded cases do not say: admitting twice in every mode, backends that cannot serve, reasons, notes."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+from prometheus_client import REGISTRY
+
+from inferencecache.webhooks.app import create_app
+from inferencecache.webhooks.decisions import UnwiredMemo
+from inferencecache.webhooks.handlers import Handlers
+from inferencecache.webhooks.pods import opts_out
+from tests.unit.webhooks.reviews import POD_PATH, ask, message_of, patched
+from tests.unit.webhooks.stand_ins import SETTINGS, Cluster, backend_from, whole_registry
+
+BY, UID, SKIPPED = (f"inferencecache.io/{name}" for name in ("injected-by", "injected-by-uid", "inject-skipped"))
+
+
+def _backend(name: str = "kv", *, meta: dict[str, Any] | None = None, **spec: Any) -> dict[str, Any]:
+    return {
+        "metadata": {"name": name, "namespace": "ns", "uid": f"uid-{name}", **(meta or {})},
+        "spec": {
+            "runtime": "VLLM",
+            "type": "LMCache",
+            "observation": {"modelID": "m"},
+            "engineSelector": {"matchLabels": {"app": "llm"}},
+            **spec,
+        },
+    }
+
+
+def _pod(*, container: str = "vllm", annotations: dict[str, str] | None = None, **fields: Any) -> dict[str, Any]:
+    metadata: dict[str, Any] = {"name": "p", "namespace": "ns", "labels": {"app": "llm"}}
+    if annotations is not None:
+        metadata["annotations"] = annotations
+    return {"metadata": metadata, "spec": {"containers": [{"name": container, "image": "vllm", **fields}]}}
+
+
+class Webhook:
+    """The Pod webhook over some backends."""
+
+    def __init__(self, *backends: dict[str, Any]) -> None:
+        self.memo = UnwiredMemo()
+        cluster = Cluster([backend_from(backend) for backend in backends])
+        self._app = create_app(Handlers(whole_registry(), SETTINGS, cluster, cluster, self.memo))
+
+    async def __call__(self, pod: Any) -> tuple[Any, str]:
+        response = await ask(self._app, POD_PATH, pod, "ns")
+        assert response["allowed"]
+        return patched(pod, response), message_of(response)
+
+
+@pytest.mark.parametrize(
+    ("spec", "container"),
+    [
+        ({}, "vllm"),
+        ({}, "engine"),
+        ({"integration": {"mode": "EventsOnly"}}, "vllm"),
+        ({"integration": {"mode": "EventsOnly"}}, "engine"),
+        ({"integration": {"engineOverrides": {"args": ["--max-model-len", "8192", "positional"]}}}, "vllm"),
+        ({"integration": {"engineOverrides": {"env": [{"name": "LMCACHE_CHUNK_SIZE", "value": "512"}]}}}, "engine"),
+        ({"integration": {"engineOverrides": {"suppressEnv": ["LMCACHE_CHUNK_SIZE"]}}}, "vllm"),
+    ],
+)
+async def test_admitting_a_wired_pod_again_changes_nothing(spec: dict[str, Any], container: str) -> None:
+    webhook = Webhook(_backend(**spec))
+    wired, message = await webhook(_pod(container=container))
+    assert wired["metadata"]["annotations"] == {BY: "ns/kv", UID: "uid-kv"}
+    assert message == ""
+    assert (await webhook(wired))[0] == wired
+    defaulted = copy.deepcopy(wired)  # as a live Pod looks, copied as a manifest
+    for one in defaulted["spec"]["containers"]:
+        one["terminationMessagePath"] = "/dev/termination-log"
+    assert (await webhook(defaulted))[0] == defaulted
+
+
+async def test_a_backend_being_deleted_wires_nothing_and_nobody_takes_its_place() -> None:
+    webhook = Webhook(_backend("a", meta={"deletionTimestamp": "2026-01-01T00:00:00Z"}), _backend("b"))
+    pod = _pod()
+    after, message = await webhook(pod)
+    assert after == pod
+    assert "CacheBackend ns/a" in message
+    assert "being deleted" in message
+
+
+async def test_a_reason_comes_even_with_the_patch_that_strips_forged_annotations() -> None:
+    webhook = Webhook(_backend(remoteStorage={"provider": "LMCacheServer", "ownership": "Managed"}))
+    after, message = await webhook(_pod(annotations={BY: "ns/kv", UID: "uid-kv", "mine": "stays"}))
+    assert after["metadata"]["annotations"] == {"mine": "stays"}
+    assert "status.endpoint" in message
+
+
+async def test_a_matched_but_unwired_pod_leaves_a_note_and_counts_by_reason() -> None:
+    series = ("inferencecache_pod_admissions_total", {"outcome": "unwired", "reason": "no_endpoint"})
+    before = REGISTRY.get_sample_value(*series) or 0
+    webhook = Webhook(_backend(remoteStorage={"provider": "LMCacheServer", "ownership": "Managed"}))
+    await webhook(_pod())
+    assert len(webhook.memo) == 1
+    assert REGISTRY.get_sample_value(*series) == before + 1
+    unmatched = _pod()
+    del unmatched["metadata"]["labels"]
+    await webhook(unmatched)
+    assert len(webhook.memo) == 1
+
+
+async def test_a_shell_that_swallows_arguments_leaves_the_pod_unwired_with_a_reason() -> None:
+    pod = _pod(command=["sh", "-c", "vllm serve model"])
+    after, message = await Webhook(_backend())(pod)
+    assert after == pod
+    assert "shell" in message
+
+
+async def test_unknown_fields_survive() -> None:
+    pod = _pod(fieldOfTomorrow={"deep": [1, None, True]})
+    after, _ = await Webhook(_backend())(pod)
+    assert after["spec"]["containers"][0]["fieldOfTomorrow"] == {"deep": [1, None, True]}
+
+
+@pytest.mark.parametrize(
+    ("value", "out"),
+    [
+        (v, False)
+        for v in ("", "0", "f", "F", "FALSE", "false", "False", "no", "NO", "off", "OFF", "disable", "Disabled")
+    ]
+    + [(v, True) for v in ("1", "t", "T", "TRUE", "true", "yes", "y", "n", "2", "none", " ", "please skip", "fAlSe")],
+)
+def test_the_truth_of_the_opt_out(value: str, out: bool) -> None:
+    assert opts_out(value) is out
+
+
+async def test_opting_out_marks_once() -> None:
+    webhook = Webhook(_backend())
+    marked, _ = await webhook(_pod(annotations={"inferencecache.io/skip-inject": "true", BY: "ns/kv"}))
+    assert marked["metadata"]["annotations"] == {
+        "inferencecache.io/skip-inject": "true",
+        SKIPPED: "skip-inject-annotation",
+    }
+    again, message = await webhook(marked)
+    assert again == marked
+    assert "skipped via inferencecache.io/skip-inject" in message
