@@ -26,9 +26,9 @@ LIMIT = 3500
 
 def report(message):
     try:
-        with open("{TERMINATION_LOG}", "w") as log:
+        with open("{TERMINATION_LOG}", "w", encoding="utf-8", errors="replace") as log:
             log.write(message[:LIMIT])
-    except OSError:
+    except Exception:
         pass
 
 
@@ -47,7 +47,7 @@ def check():
 
 try:
     reason = check()
-except Exception as error:
+except BaseException as error:  # an import that exits must not decide how this process ends
     reason = "%s: %r" % (type(error).__name__, error)
 report("FAIL: " + reason if reason else "OK")
 sys.exit(1 if reason and os.environ.get("{STRICT}") == "1" else 0)

@@ -42,7 +42,7 @@ def _merge_args(before: Container, container: Container, overrides: EngineOverri
         if flag in ours:
             args = _without(args, flag)
     wanted = list(overrides.args or ())
-    appended_before = wired_before and _positionals_follow(pre, wanted)
+    appended_before = wired_before and _positionals_present(pre, wanted)
     for token in tokens(wanted):
         slots = wanted[token.start : token.stop]
         if not token.flag:
@@ -56,10 +56,10 @@ def _merge_args(before: Container, container: Container, overrides: EngineOverri
         container["args"] = args
 
 
-def _positionals_follow(pre: list[str], wanted: list[str]) -> bool:
-    there = [token.value for token in tokens(pre) if not token.flag]
-    ours = [token.value for token in tokens(wanted) if not token.flag]
-    return bool(ours) and there[-len(ours) :] == ours
+def _positionals_present(pre: list[str], wanted: list[str]) -> bool:
+    # Entries are compared, not tokens: behind a flag without a value, a positional reads as that flag's value.
+    there = iter(pre)
+    return all(token.value in there for token in tokens(wanted) if not token.flag)
 
 
 def _without(args: list[str], flag: str) -> list[str]:

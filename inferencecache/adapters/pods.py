@@ -11,15 +11,19 @@ import re
 from collections.abc import Sequence
 from typing import Any, Final
 
-from inferencecache.adapters.flags import Spelling, as_written, has_flag, set_pair
+from inferencecache.adapters.flags import Spelling, as_written, flag_of, has_flag, set_pair
 from inferencecache.adapters.registry import Container, InjectionError, PodSpec
 
 SUBSCRIBER: Final = "kvevent-subscriber"
 KERNEL_CHECK: Final = "lmcache-kernel-check"
 
-_SHELLS: Final = frozenset({"sh", "bash", "dash", "ash", "zsh", "ksh", "busybox"})
-_SCRIPT_OPTION = re.compile(r"-[A-Za-z]*c[A-Za-z]*")
+_SHELLS: Final = frozenset({"sh", "bash", "dash", "ash", "zsh", "ksh"})
+_LONG_OPTIONS_WITH_VALUE: Final = frozenset({"--rcfile", "--init-file"})
+_SHELL_LINE = re.compile(r"\s*(?:exec\s+|env\s+|[A-Za-z_]\w*=\S*\s+)*(?:\S*/)?(?:sh|bash|vllm|sglang|python[\d.]*)\s")
 _FORWARDS = re.compile(r"\$(?:[@*]|\{[@*])")
+_DEFAULTED: Final = frozenset(
+    {"imagePullPolicy", "terminationMessagePath", "terminationMessagePolicy", "timeoutSeconds", "successThreshold"}
+)
 
 
 def engine_container(pod_spec: PodSpec, name: str) -> Container:
@@ -55,48 +59,101 @@ def require_extensible(container: Container) -> None:
     A shell runs its script with whatever follows as `$0`, `$1`, … and the engine sees nothing of it unless the script
     passes `"$@"` on. Raises `InjectionError` (decision A4): better unwired, with a reason, than half-wired.
     """
-    script = _shell_script([*strings(container, "command"), *strings(container, "args")])
-    if script is None:
+    wrapper = _shell_script(strings(container, "command"), strings(container, "args"))
+    if wrapper is None:
         return
-    text, followed = script
-    if not (_FORWARDS.search(text) and followed):
+    script, followed = wrapper
+    if not (_FORWARDS.search(script) and followed):
         raise InjectionError(
             f"container {container.get('name', '')} runs its engine through a shell script that arguments cannot be "
             'added to; start the engine directly, or let the script end in "$@" with at least one argument behind it'
         )
 
 
-def _shell_script(argv: Sequence[str]) -> tuple[str, bool] | None:
-    """The script of `sh -c SCRIPT …` and whether anything follows it; None if there is no such wrapper."""
+def _shell_script(command: Sequence[str], args: Sequence[str]) -> tuple[str, bool] | None:
+    """The script that a shell runs, and whether anything follows it; None if the engine is started directly.
+
+    Looks at the two lists as the one they become. A shell line as first of `args`, with no `command`, is the script
+    of an image whose entry point is `sh -c`.
+    """
+    if not command and args and _SHELL_LINE.match(args[0]):
+        return args[0], len(args) > 1
+    argv = [*command, *args]
     for index, entry in enumerate(argv):
         if entry.startswith("--") and len(entry) > 2:
             return None  # past the program: from here on it is the engine's own arguments
-        if posixpath.basename(entry) not in _SHELLS:
-            continue
-        for position in range(index + 1, len(argv)):
-            option = argv[position]
-            if _SCRIPT_OPTION.fullmatch(option):
-                rest = argv[position + 1 :]
-                return (rest[0], len(rest) > 1) if rest else None
-            if not option.startswith(("-", "+")) and option != "sh":
-                break
+        if posixpath.basename(entry) in _SHELLS:
+            return _script_of_shell(argv[index + 1 :])
     return None
+
+
+def _script_of_shell(rest: Sequence[str]) -> tuple[str, bool] | None:
+    runs_text = False
+    index = 0
+    while index < len(rest) and rest[index].startswith(("-", "+")):
+        option = rest[index]
+        index += 1
+        if option in ("-", "--"):
+            break
+        if option.startswith("--"):
+            index += option in _LONG_OPTIONS_WITH_VALUE
+            continue
+        runs_text = runs_text or (option[0] == "-" and "c" in option)
+        index += "o" in option.lower()  # -o pipefail, -O extglob
+    if not runs_text:
+        return None
+    return ("", False) if index >= len(rest) else (rest[index], index + 1 < len(rest))
 
 
 def upsert_flag_pair(container: Container, flag: str, value: str, spelling: Spelling = as_written) -> None:
     """Give a flag a value where it stands, in `command` or `args`, or append both to `args` (decision A4)."""
-    for field in ("command", "args"):
-        entries = container.get(field)
-        if isinstance(entries, list) and has_flag(strings(container, field), flag, spelling):
-            set_pair(entries, flag, value, spelling)
-            return
-    container["args"] = [*(container.get("args") or []), flag, value]
+    command, args = strings(container, "command"), strings(container, "args")
+    if has_flag(command, flag, spelling):
+        value_is_first_arg = spelling(command[-1]) == flag and args and not args[0].startswith("--")
+        if value_is_first_arg and sum(spelling(flag_of(entry)) == flag for entry in command) == 1:
+            container["args"] = [value, *args[1:]]
+        else:
+            set_pair(command, flag, value, spelling)
+            container["command"] = command
+    elif set_pair(args, flag, value, spelling):
+        container["args"] = args
+    else:
+        container["args"] = [*args, flag, value]
 
 
 def upsert_flag(container: Container, flag: str) -> None:
     """Append a flag without a value to `args` unless it is there, in `command` or `args`."""
     if flag not in strings(container, "command") and flag not in strings(container, "args"):
-        container["args"] = [*(container.get("args") or []), flag]
+        container["args"] = [*strings(container, "args"), flag]
+
+
+def upsert_named(holder: dict[str, Any], field: str, item: dict[str, Any], key: str = "name") -> None:
+    """Put an item into a list of a manifest: in place of the first with the same key, else last.
+
+    What is there already stays as it is if it differs only by what the API server fills in (decision A3).
+    """
+    items: list[dict[str, Any]] = list(holder.get(field) or ())
+    for index, present in enumerate(items):
+        if present.get(key) == item[key]:
+            items[index] = present if same_render(item, present) else item
+            break
+    else:
+        items.append(item)
+    holder[field] = items
+
+
+def same_render(wanted: Any, found: Any) -> bool:
+    """Whether `found` is `wanted`, apart from defaults that the API server adds to containers and probes."""
+    if isinstance(wanted, dict) and isinstance(found, dict):
+        added = found.keys() - wanted.keys()
+        return (
+            added <= _DEFAULTED
+            and wanted.keys() <= found.keys()
+            and all(same_render(value, found[key]) for key, value in wanted.items())
+        )
+    if isinstance(wanted, list) and isinstance(found, list):
+        return len(wanted) == len(found) and all(map(same_render, wanted, found))
+    return bool(type(wanted) is type(found) and wanted == found)
 
 
 def upsert_env(container: Container, name: str, value: str) -> None:

@@ -7,6 +7,7 @@ registers the adapter) or the adapter itself. A plugin that fails to load is rep
 
 from __future__ import annotations
 
+import functools
 import importlib
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -120,9 +121,15 @@ class _Registry:
         self._adapters: list[Any] = []
 
     def register(self, adapter: A | None) -> A | None:
-        """Add an adapter, or a class of which one is made. `None` is ignored. Usable as a decorator."""
+        """Add an adapter, or a class of which one is made. `None` is ignored. Usable as a decorator.
+
+        Raises `TypeError` for what is no adapter: it would fail every later selection, not just its own.
+        """
         if adapter is not None:
-            self._adapters.append(adapter() if isinstance(adapter, type) else adapter)
+            made = adapter() if isinstance(adapter, type) else adapter
+            if not callable(getattr(made, "supports", None)):
+                raise TypeError(f"{adapter!r} is no adapter: it has no method `supports`")
+            self._adapters.append(made)
         return adapter
 
     def load_plugins(self, found: Iterable[EntryPoint] | None = None) -> list[str]:
@@ -183,16 +190,20 @@ storage = StorageRegistry()
 
 _BUILT_IN: Final = (
     "inferencecache.adapters.runtimes.vllm_lmcache",
+    "inferencecache.adapters.runtimes.sglang_lmcache",
+    "inferencecache.adapters.runtimes.sglang_hicache",
+    "inferencecache.adapters.storage.redis",
     "inferencecache.adapters.storage.lmcache_server",
+    "inferencecache.adapters.storage.mooncake",
     "inferencecache.adapters.storage.external",
 )
 
 
+@functools.cache
 def load_adapters() -> tuple[RuntimeRegistry, StorageRegistry]:
     """The registries with the built-in adapters and, behind them, those of installed plugins. Loads them once."""
-    if not runtimes._adapters:
-        for module in _BUILT_IN:
-            importlib.import_module(module)
-        for registry in (runtimes, storage):
-            registry.load_plugins()
+    for module in _BUILT_IN:
+        importlib.import_module(module)
+    for registry in (runtimes, storage):
+        registry.load_plugins()
     return runtimes, storage
