@@ -296,7 +296,7 @@ def _crds_in(path: Path) -> list[Manifest]:
 
 async def _established(client: Client, name: str) -> bool:
     live = await client.get_manifest(_CRDS, Key("", name))
-    conditions = live.get("status", {}).get("conditions", [])
+    conditions = live.get("status", {}).get("conditions") or []  # null until the server has looked at it
     return any(c["type"] == "Established" and c["status"] == "True" for c in conditions)
 
 

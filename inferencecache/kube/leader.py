@@ -171,7 +171,7 @@ class LeaderElector:
         except (Conflict, NotFound):
             self._stale = True  # somebody was faster; the next attempt sees who
             return False
-        except (KubeError, TimeoutError) as error:
+        except Exception as error:  # whatever it is, the deadline decides what becomes of it
             _log.warning(
                 "cannot acquire or renew the Lease",
                 lease=str(self._settings.key),

@@ -216,9 +216,10 @@ class Manager:
         error = task.exception()
         if isinstance(error, LeadershipLost):
             _log.error("leadership lost", error=str(error))
-            self._cancel_leaders_work()
         else:
             _log.error("a part of the manager failed; stopping", part=name, exc_info=error)
+        if name == "election":
+            self._cancel_leaders_work()
         self._failure = self._failure or error
         self._stop.set()
 
@@ -266,7 +267,9 @@ class ControllerBuilder:
                 f"controller {self.controller.name!r} has a primary kind already, {self._primary.__name__}"
             )
         self._primary = kind
-        self.controller.watch(informer or self._cache.informer(kind), for_self, predicate, resync=True)
+        self.controller.watch(
+            self._cache.informer(kind) if informer is None else informer, for_self, predicate, resync=True
+        )
         return self
 
     def owns(
@@ -276,7 +279,7 @@ class ControllerBuilder:
         if self._primary is None:
             raise ValueError(f"controller {self.controller.name!r}: say watches_primary before owns")
         handler = for_controller(self._primary)
-        self.controller.watch(informer or self._cache.informer(kind), handler, predicate)
+        self.controller.watch(self._cache.informer(kind) if informer is None else informer, handler, predicate)
         return self
 
     def watches(
@@ -288,7 +291,9 @@ class ControllerBuilder:
         informer: Informer[Any] | None = None,
     ) -> ControllerBuilder:
         """Reconcile the keys that `mapper` names for a changed object of this kind, for its old and its new state."""
-        self.controller.watch(informer or self._cache.informer(kind), for_mapped(mapper), predicate)
+        self.controller.watch(
+            self._cache.informer(kind) if informer is None else informer, for_mapped(mapper), predicate
+        )
         return self
 
     def enqueue(self, key: Key) -> None:

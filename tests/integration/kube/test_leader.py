@@ -1,0 +1,95 @@
+"""Two replicas, one Lease, a real API server."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from datetime import timedelta
+
+import pytest
+
+from inferencecache.kube import Client, ConfigMap, Key, LeaderElection, LeadershipLost, Lease, Manager
+from inferencecache.kube.envtest import ControlPlane
+from inferencecache.kube.leader import LeaderElector
+from tests.integration.kube.widgets import connected, eventually, options, running
+
+
+def election(namespace: str, identity: str) -> LeaderElection:
+    return LeaderElection(
+        namespace=namespace,
+        name="lock",
+        identity=identity,
+        lease_duration=timedelta(seconds=3),
+        renew_deadline=timedelta(seconds=2),
+        retry_period=timedelta(seconds=0.3),
+    )
+
+
+def replica(client: Client, namespace: str, name: str, acting: list[str]) -> Manager:
+    settings = options(leader_election=election(namespace, name), metrics_address="0", health_address="0")
+    manager = Manager(client, options=settings)
+
+    async def act() -> None:
+        assert not acting, f"{acting} act already"
+        acting.append(name)
+        try:
+            await asyncio.Event().wait()
+        finally:
+            acting.remove(name)
+
+    manager.add(act, leader_only=True)
+    return manager
+
+
+async def test_a_clean_stop_hands_over_at_once_and_a_killed_leader_after_its_lease(
+    control_plane: ControlPlane, client: Client, namespace: str
+) -> None:
+    acting: list[str] = []
+
+    async def leads(name: str) -> bool:
+        return acting == [name]
+
+    async with connected(control_plane) as own:
+        first = replica(client, namespace, "first", acting)
+        second = replica(client, namespace, "second", acting)
+        third = replica(own, namespace, "third", acting)
+        async with running(first):
+            await eventually("the first leads", lambda: leads("first"))
+            async with running(second):
+                await asyncio.sleep(1)
+                assert acting == ["first"]
+                first.stop()
+                before = time.monotonic()
+                await eventually("the second leads", lambda: leads("second"))
+                assert time.monotonic() - before < 2
+                async with running(third) as task:
+                    second.stop()
+                    await eventually("the third leads", lambda: leads("third"))
+                    # Cut off from the server: as good as killed, and it must notice by itself.
+                    before = time.monotonic()
+                    await own.connection.close()
+                    fourth = replica(client, namespace, "fourth", acting)
+                    async with running(fourth):
+                        await eventually("the fourth leads", lambda: leads("fourth"))
+                        assert time.monotonic() - before > 2
+                        with pytest.raises(LeadershipLost):
+                            await asyncio.wait_for(task, 10)
+                    lease = await client.get(Lease, Key(namespace, "lock"))
+                    assert lease.spec.lease_transitions == 3
+                    assert lease.spec.holder_identity == ""
+
+
+async def test_a_leader_that_was_suspended_writes_nothing_on_waking(client: Client, namespace: str) -> None:
+    asleep = 0.0
+    elector = LeaderElector(client, election(namespace, "sleeper"), clock=lambda: time.monotonic() + asleep)
+    await elector.acquire()
+    guarded = client.guarded(elector.check)
+    manifest = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"namespace": namespace, "name": "written"}}
+    await guarded.apply(manifest)
+    version = (await client.get(ConfigMap, Key(namespace, "written"))).metadata.resource_version
+    asleep = 60.0
+    with pytest.raises(LeadershipLost):
+        await guarded.apply({**manifest, "data": {"late": "yes"}})
+    with pytest.raises(LeadershipLost):
+        await guarded.delete(ConfigMap.resource, Key(namespace, "written"))
+    assert (await guarded.get(ConfigMap, Key(namespace, "written"))).metadata.resource_version == version
