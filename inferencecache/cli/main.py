@@ -7,9 +7,11 @@ from __future__ import annotations
 import typer
 
 from inferencecache import __version__
+from inferencecache.cli.controller import controller
 from inferencecache.cli.crds import crds
 from inferencecache.cli.flags import GoCommand
 from inferencecache.cli.inject import inject
+from inferencecache.cli.quickstart import quickstart
 from inferencecache.cli.render import render
 from inferencecache.cli.validate import validate
 
@@ -20,7 +22,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for command in (crds, inject, render, validate):
+for command in (controller, crds, inject, render, validate, quickstart):
     app.command(cls=GoCommand)(command)
 
 

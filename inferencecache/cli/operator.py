@@ -1,0 +1,136 @@
+"""The operator's composition root: from settings to a manager that runs reconcilers and webhooks.
+
+Reconcilers and webhooks share one pair of adapter registries, so whatever admission accepts can be rendered and wired,
+and one informer per kind, so a Pod is admitted from what the reconcilers already hold.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+import structlog
+import uvloop
+
+from inferencecache import __version__
+from inferencecache.adapters.registry import Settings, load_adapters
+from inferencecache.api.cachebackend import CacheBackend
+from inferencecache.cli.install import (
+    CERTIFICATE_SECRET,
+    MUTATING_CONFIGURATION,
+    VALIDATING_CONFIGURATION,
+    WEBHOOK_SERVICE,
+)
+from inferencecache.cli.settings import ControllerSettings, SettingsError
+from inferencecache.controllers import register
+from inferencecache.kube.certificates import SelfMadeCertificates, ServingCertificate, read_files, watch_files
+from inferencecache.kube.client import Client
+from inferencecache.kube.connection import connect
+from inferencecache.kube.errors import KubeError
+from inferencecache.kube.leader import LeaderElection
+from inferencecache.kube.manager import Manager, Options
+from inferencecache.kube.resource import Key
+from inferencecache.webhooks.app import create_app
+from inferencecache.webhooks.decisions import UnwiredMemo
+from inferencecache.webhooks.handlers import Handlers
+from inferencecache.webhooks.selection import InformedBackends, LiveSiblings
+from inferencecache.webhooks.server import WebhookServer
+
+FIELD_MANAGER = "inferencecache-controller"
+LEASE = "inference-cache-controller-leader-lock"
+
+_log = structlog.get_logger(__name__)
+
+
+def run(settings: ControllerSettings) -> int:
+    """Run the operator until SIGTERM; the exit status of the process."""
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(_run(settings))
+
+
+async def _run(settings: ControllerSettings) -> int:
+    _log.info("starting", version=__version__)
+    try:
+        async with await connect(settings.kubeconfig or None) as connection:
+            manager = build(settings, Client(connection, field_manager=FIELD_MANAGER))
+            await manager.run()
+    except (SettingsError, ValueError) as error:
+        _log.error("cannot start", error=str(error))
+        return 1
+    except (KubeError, OSError) as error:
+        _log.error("ended", error=str(error), kind=type(error).__name__)
+        return 1
+    except Exception:
+        _log.exception("ended by a bug")
+        return 1
+    return 0
+
+
+def build(settings: ControllerSettings, client: Client) -> Manager:
+    """A manager with everything the operator consists of, not yet running. Raises `SettingsError`, `ValueError`."""
+    namespace = settings.namespace()
+    manager = Manager(client, options=_options(settings, namespace))
+    registries = load_adapters()
+    unwired = UnwiredMemo()
+    register(manager, registries=registries, notes=unwired)
+    handlers = Handlers(
+        runtimes=registries[0],
+        settings=Settings(settings.kvevent_subscriber_image, settings.policy_server_grpc_address),
+        backends=InformedBackends(manager.cache.informer(CacheBackend), client),
+        siblings=LiveSiblings(client),
+        unwired=unwired,
+    )
+    _serve(manager, handlers, settings, namespace)
+    return manager
+
+
+def _options(settings: ControllerSettings, namespace: str) -> Options:
+    election = None
+    if settings.leader_elect:
+        if not namespace:
+            raise SettingsError(
+                "--leader-elect outside a cluster needs the namespace of the Lease: give --leader-election-namespace"
+            )
+        election = LeaderElection(namespace=namespace, name=LEASE)
+    return Options(
+        metrics_address=settings.metrics_bind_address,
+        metrics_secure=settings.metrics_secure,
+        health_address=settings.health_probe_bind_address,
+        leader_election=election,
+    )
+
+
+def _serve(manager: Manager, handlers: Handlers, settings: ControllerSettings, namespace: str) -> None:
+    """Add the webhook listener and whatever keeps its certificate."""
+    certificate = ServingCertificate()
+    server = WebhookServer(create_app(handlers), port=settings.webhook_port, tls=certificate.context)
+
+    async def serve() -> None:
+        await certificate.wait_loaded()
+        await server.run()
+
+    async def follow_files() -> None:
+        await watch_files(settings.webhook_cert_dir, certificate)
+
+    if read_files(settings.webhook_cert_dir) is not None:
+        manager.add(follow_files, name="webhook-certificate-files")
+    elif namespace:
+        # Loopback names let an API server on the same machine call this process, as the quickstart does.
+        service = f"{WEBHOOK_SERVICE}.{namespace}.svc"
+        SelfMadeCertificates(
+            manager.unguarded_client,
+            certificate,
+            secret=Key(namespace, CERTIFICATE_SECRET),
+            hosts=[service, f"{service}.cluster.local", "localhost", "127.0.0.1"],
+            mutating=[MUTATING_CONFIGURATION],
+            validating=[VALIDATING_CONFIGURATION],
+        ).install(manager)
+    else:
+        raise SettingsError(
+            f"there is no tls.crt and tls.key in {settings.webhook_cert_dir}, and outside a cluster no namespace to "
+            "keep self-made certificates in: give --webhook-cert-dir or --leader-election-namespace"
+        )
+    manager.add(serve, name="webhook-server")
+    manager.add_ready_check("webhook-certificate", certificate.complaint)
+    manager.add_ready_check(
+        "webhook-server", lambda: None if server.started.is_set() else "the webhook listener is not open yet"
+    )
