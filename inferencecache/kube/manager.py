@@ -267,9 +267,7 @@ class ControllerBuilder:
                 f"controller {self.controller.name!r} has a primary kind already, {self._primary.__name__}"
             )
         self._primary = kind
-        self.controller.watch(
-            self._cache.informer(kind) if informer is None else informer, for_self, predicate, resync=True
-        )
+        self.controller.watch(self._informer(kind, informer), for_self, predicate, resync=True)
         return self
 
     def owns(
@@ -279,7 +277,7 @@ class ControllerBuilder:
         if self._primary is None:
             raise ValueError(f"controller {self.controller.name!r}: say watches_primary before owns")
         handler = for_controller(self._primary)
-        self.controller.watch(self._cache.informer(kind) if informer is None else informer, handler, predicate)
+        self.controller.watch(self._informer(kind, informer), handler, predicate)
         return self
 
     def watches(
@@ -291,10 +289,12 @@ class ControllerBuilder:
         informer: Informer[Any] | None = None,
     ) -> ControllerBuilder:
         """Reconcile the keys that `mapper` names for a changed object of this kind, for its old and its new state."""
-        self.controller.watch(
-            self._cache.informer(kind) if informer is None else informer, for_mapped(mapper), predicate
-        )
+        self.controller.watch(self._informer(kind, informer), for_mapped(mapper), predicate)
         return self
+
+    def _informer(self, kind: type[Kind], given: Informer[Any] | None) -> Informer[Any]:
+        # An informer without objects is falsy.
+        return self._cache.informer(kind) if given is None else given
 
     def enqueue(self, key: Key) -> None:
         """Have a key reconciled soon, for reasons no watch can see."""
