@@ -1,0 +1,81 @@
+"""engineOverrides reach what was injected, and nothing the Pod's owner wrote (spec 03 §8)."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+
+from inferencecache.adapters.overrides import apply_overrides
+from inferencecache.api.cachebackend import EngineOverrides
+
+KNOB = ["--tune-knob", "9001"]
+
+
+@pytest.mark.parametrize(
+    ("pre", "post", "overrides", "expected"),
+    [
+        (["--m", "x"], ["--m", "x", *KNOB], {"args": ["--len", "8"]}, ["--m", "x", *KNOB, "--len", "8"]),
+        (["--eager"], ["--eager"], {"args": ["--eager=false"]}, ["--eager"]),
+        (["--eager"], ["--eager"], {"suppressArgs": ["--eager"]}, ["--eager"]),
+        ([], KNOB, {"suppressArgs": ["--tune-knob"]}, []),
+        ([], KNOB, {"suppressArgs": ["--tune-knob=9001"]}, KNOB),
+        ([], KNOB, {"args": ["--tune-knob", "8"]}, ["--tune-knob", "8"]),
+        ([], KNOB, {"args": ["--tune-knob=8"]}, ["--tune-knob=8"]),
+        ([], [*KNOB, "--z"], {"args": KNOB, "suppressArgs": ["--tune-knob"]}, ["--z", *KNOB]),
+        ([], [], {"suppressArgs": ["--bogus"], "args": ["--eager"]}, ["--eager"]),
+        (["--tune-knob", "1"], KNOB, {"args": ["--tune-knob", "8"]}, ["--tune-knob", "8"]),
+        (["--tune-knob", "9001"], KNOB, {"args": ["--tune-knob", "8"]}, KNOB),
+        (["a"], ["a"], {"args": ["a"]}, ["a", "a"]),
+    ],
+)
+def test_args(pre: list[str], post: list[str], overrides: dict[str, Any], expected: list[str]) -> None:
+    container = {"args": list(post)}
+    apply_overrides({"args": pre}, container, EngineOverrides.model_validate(overrides))
+    assert container["args"] == expected
+
+
+def _env(**values: str) -> list[dict[str, Any]]:
+    return [{"name": name, "value": value} for name, value in values.items()]
+
+
+@pytest.mark.parametrize(
+    ("pre", "post", "overrides", "expected"),
+    [
+        (_env(A="1"), _env(A="1"), {"env": _env(B="2")}, _env(A="1", B="2")),
+        (_env(A="1"), _env(A="1"), {"env": _env(A="2"), "suppressEnv": ["A"]}, _env(A="1")),
+        ([], _env(A="1", B="2"), {"env": _env(A="3")}, _env(A="3", B="2")),
+        ([], _env(A="1", B="2"), {"suppressEnv": ["A"]}, _env(B="2")),
+        (_env(X="user"), _env(X="adapter"), {"env": _env(X="override")}, _env(X="override")),
+        ([], _env(A="1", B="2"), {"suppressEnv": ["A"], "env": _env(A="3")}, _env(B="2", A="3")),
+    ],
+)
+def test_env(pre: list[Any], post: list[Any], overrides: dict[str, Any], expected: list[Any]) -> None:
+    container = {"env": copy.deepcopy(post)}
+    apply_overrides({"env": pre}, container, EngineOverrides.model_validate(overrides))
+    assert container["env"] == expected
+
+
+def test_a_variable_whose_source_was_swapped_is_ours() -> None:
+    before = {"env": [{"name": "P", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}]}
+    after = {"env": [{"name": "P", "valueFrom": {"fieldRef": {"fieldPath": "metadata.namespace"}}}]}
+    apply_overrides(before, after, EngineOverrides.model_validate({"env": _env(P="x")}))
+    assert after["env"] == _env(P="x")
+
+
+def test_positionals_of_a_wired_pod_are_not_appended_again() -> None:
+    """Not even behind a bare flag, whose value they seem to be."""
+    overrides = EngineOverrides.model_validate({"args": ["x", "y"]})
+    container: dict[str, Any] = {"args": ["--eager"]}
+    apply_overrides(copy.deepcopy(container), container, overrides)
+    assert container["args"] == ["--eager", "x", "y"]
+    apply_overrides(copy.deepcopy(container), container, overrides, wired_before=True)
+    assert container["args"] == ["--eager", "x", "y"]
+
+
+def test_no_overrides_change_nothing() -> None:
+    container: dict[str, Any] = {}
+    apply_overrides({}, container, None)
+    apply_overrides({}, container, EngineOverrides())
+    assert container == {}
