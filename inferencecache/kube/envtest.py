@@ -19,6 +19,7 @@ import ssl
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import urllib.error
 import urllib.request
@@ -248,7 +249,12 @@ class ControlPlane:
     def _run(self, binary: Path, *arguments: str) -> subprocess.Popen[bytes]:
         with (self.folder / f"{binary.name}.log").open("ab") as log:
             return subprocess.Popen(
-                [str(binary), *arguments], stdout=log, stderr=log, stdin=subprocess.DEVNULL, preexec_fn=_die_with_parent
+                [str(binary), *arguments],
+                stdout=log,
+                stderr=log,
+                stdin=subprocess.DEVNULL,
+                # The kernel counts the thread that started a process as its parent, so only the main one will do.
+                preexec_fn=_die_with_parent if threading.current_thread() is threading.main_thread() else None,
             )
 
     def _await(self, name: str, process: subprocess.Popen[bytes], ready: Callable[[], bool], *, seconds: float) -> None:
