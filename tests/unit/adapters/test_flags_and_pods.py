@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from inferencecache.adapters import pods
@@ -115,7 +117,7 @@ def test_a_variable_is_overwritten_with_its_source_and_later_duplicates_stay() -
 
 def test_a_render_that_got_defaults_since_is_left_alone_and_a_changed_one_replaced() -> None:
     ours = {"name": "w", "command": ["x"]}
-    holder = {"list": [{**ours, "terminationMessagePath": "/dev/termination-log"}, {"name": "z"}]}
+    holder: dict[str, Any] = {"list": [{**ours, "terminationMessagePath": "/dev/termination-log"}, {"name": "z"}]}
     pods.upsert_named(holder, "list", ours)
     assert holder["list"][0]["terminationMessagePath"] == "/dev/termination-log"
     holder["list"][0]["args"] = ["forged"]

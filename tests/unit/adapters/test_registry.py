@@ -35,7 +35,8 @@ def test_the_first_that_matches_serves() -> None:
     registry, first = RuntimeRegistry(), Fake("b")
     for adapter in (None, Fake("a"), first, Fake("b")):
         registry.register(adapter)
-    assert registry.select("b", backend()) is first
+    found: object = registry.select("b", backend())
+    assert found is first
     assert registry.supported_pairs() == []
 
 

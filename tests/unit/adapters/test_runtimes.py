@@ -324,7 +324,14 @@ _MOUNTS = st.lists(
     ),
     max_size=3,
 )
-_CONTAINER = st.fixed_dictionaries(
+
+
+def _name(item: dict[str, Any]) -> str:
+    return str(item["name"])
+
+
+_Items = st.SearchStrategy[dict[str, Any]]
+_CONTAINER: _Items = st.fixed_dictionaries(
     {"name": st.sampled_from(["vllm", "sglang", "main", "lmcache-mp-worker", "kvevent-subscriber"])},
     optional={
         "command": _ENTRIES,
@@ -334,14 +341,15 @@ _CONTAINER = st.fixed_dictionaries(
         "newField": st.just({"x": 1}),
     },
 )
-_SPEC = st.fixed_dictionaries(
-    {"containers": st.lists(_CONTAINER, max_size=3, unique_by=lambda c: c["name"])},
+_VOLUME: _Items = st.fixed_dictionaries({"name": st.sampled_from(["a", "lmcache-config"]), "emptyDir": st.just({})})
+_SPEC: _Items = st.fixed_dictionaries(
+    {"containers": st.lists(_CONTAINER, max_size=3, unique_by=_name)},
     optional={
-        "initContainers": st.one_of(st.none(), st.lists(_CONTAINER, max_size=2, unique_by=lambda c: c["name"])),
+        "initContainers": st.one_of(st.none(), st.lists(_CONTAINER, max_size=2, unique_by=_name)),
         "volumes": st.lists(
-            st.fixed_dictionaries({"name": st.sampled_from(["a", "lmcache-config"]), "emptyDir": st.just({})}),
+            _VOLUME,
             max_size=2,
-            unique_by=lambda v: v["name"],
+            unique_by=_name,
         ),
         "futureField": st.just([1, 2]),
     },
