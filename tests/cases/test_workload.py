@@ -18,8 +18,10 @@ from __future__ import annotations
 import asyncio
 import copy
 import re
+from collections.abc import Iterator
 from typing import Any
 
+import msgspec
 import pytest
 
 from inferencecache.adapters.registry import load_adapters
@@ -42,7 +44,7 @@ __all__ = ["client", "control_plane"]  # fixtures
 _KINDS: dict[str, Resource] = {
     kind.resource.kind: kind.resource for kind in (CacheBackend, Deployment, Service, HorizontalPodAutoscaler, Pod)
 }
-_PATIENCE = 15.0
+_PATIENCE = 30.0
 _CALM = 0.6
 
 
@@ -128,8 +130,6 @@ class Cluster:
         await self.patch("Deployment", what["name"], {"status": status}, "status")
 
     async def items(self, resource: Resource) -> list[dict[str, Any]]:
-        import msgspec
-
         body = await self.client.request("GET", path_of(resource, self.namespace))
         found: list[dict[str, Any]] = msgspec.json.decode(body)["items"]
         return found
@@ -155,7 +155,8 @@ class Cluster:
         obj = replaced(same(obj), self.uids)
         kept = ("name", "labels", "annotations", "ownerReferences", "finalizers")
         spec = obj["spec"]
-        _DEFAULTS_OF.get(kind, lambda spec: None)(spec)
+        if kind in _DEFAULTS_OF:
+            _DEFAULTS_OF[kind](spec)
         return {"kind": kind, "metadata": {k: v for k, v in obj["metadata"].items() if k in kept}, "spec": spec}
 
     async def settles(self, want: dict[str, Any], wait: float) -> None:
@@ -172,7 +173,7 @@ class Cluster:
             if calm and seen == want:
                 return
             if now - start > wait + _PATIENCE:
-                assert seen == want
+                assert not list(differences(want, seen)), "\n".join(differences(want, seen))
             await asyncio.sleep(0.1)
 
 
@@ -231,6 +232,18 @@ def plain_service(spec: dict[str, Any]) -> None:
 
 
 _DEFAULTS_OF = {"Deployment": plain_deployment, "Service": plain_service}
+
+
+def differences(want: Any, seen: Any, path: str = "") -> Iterator[str]:
+    """Where two states differ, one line each."""
+    if isinstance(want, dict) and isinstance(seen, dict):
+        for key in sorted({*want, *seen}):
+            yield from differences(want.get(key), seen.get(key), f"{path}.{key}")
+    elif isinstance(want, list) and isinstance(seen, list) and len(want) == len(seen):
+        for index, (left, right) in enumerate(zip(want, seen, strict=True)):
+            yield from differences(left, right, f"{path}[{index}]")
+    elif want != seen:
+        yield f"{path}: {seen!r} instead of {want!r}"
 
 
 def recorded(case: Case) -> list[dict[str, Any]]:
