@@ -6,8 +6,9 @@
 `$KUBECONFIG`, the Pod's service account or `~/.kube/config` says which cluster. docs/framework.md explains every line.
 """
 
-import asyncio
 from typing import ClassVar
+
+import uvloop
 
 from inferencecache import kube
 
@@ -52,4 +53,4 @@ async def main() -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(main())
+    uvloop.run(main())
