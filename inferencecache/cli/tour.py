@@ -14,8 +14,10 @@ from rich.syntax import Syntax
 from rich.table import Table
 
 from inferencecache.api.cachebackend import CacheBackend
+from inferencecache.api.constants import READY
 from inferencecache.cli.output import to_yaml, unified_diff
 from inferencecache.cli.trial import TrialError, trial
+from inferencecache.controllers.cachebackend.reasons import ROLLOUT_IN_PROGRESS
 from inferencecache.kube.client import Client
 from inferencecache.kube.envtest import ControlPlane, ControlPlaneError
 from inferencecache.kube.errors import KubeError, NotFound
@@ -173,7 +175,7 @@ async def _roll_out(client: Client, key: Key) -> None:
 
 async def _published(client: Client, key: Key) -> bool:
     backend = await client.get(CacheBackend, key)
-    rolled_out = any(c.type == "Progressing" and c.status == "False" for c in backend.status.conditions or ())
+    rolled_out = any(c.type == READY and c.reason != ROLLOUT_IN_PROGRESS for c in backend.status.conditions or ())
     return bool(backend.status.endpoint) and rolled_out
 
 

@@ -1,0 +1,58 @@
+"""The quickstart does what it says, with the operator's own ServiceAccount, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+SCRIPT = shutil.which("inferencecache", path=str(Path(sys.executable).parent)) or "inferencecache"
+
+
+def start(tmp_path: Path, *args: str) -> subprocess.Popen[str]:
+    environment = os.environ | {"TMPDIR": str(tmp_path), "COLUMNS": "200"}
+    return subprocess.Popen(
+        [SCRIPT, "quickstart", *args],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env=environment,
+        start_new_session=True,
+    )
+
+
+def left_over(tmp_path: Path) -> list[str]:
+    """Processes whose command line still names our temporary folder, and folders in it."""
+    found = [path.name for path in tmp_path.iterdir()]
+    for entry in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            line = entry.read_bytes().replace(b"\0", b" ").decode(errors="replace")
+        except OSError:
+            continue
+        if f"{tmp_path}/envtest-" in line:
+            found.append(line)
+    return found
+
+
+def test_the_tour_shows_a_wired_pod_and_ends(tmp_path: Path) -> None:
+    process = start(tmp_path, "--exit")
+    output, _ = process.communicate(timeout=150)
+    assert process.returncode == 0, output
+    assert "+    - --kv-transfer-config" in output
+    assert "lm://qwen-cache.quickstart.svc.cluster.local:65432" in output
+    assert "quickstart/qwen-cache" in output
+    assert left_over(tmp_path) == []
+
+
+def test_a_signal_at_any_moment_ends_everything(tmp_path: Path) -> None:
+    for seconds in (0.5, 2.5, 6.0):
+        process = start(tmp_path)
+        time.sleep(seconds)  # the moment is the point: during the start, the installation, the tour
+        process.send_signal(signal.SIGTERM)
+        output, _ = process.communicate(timeout=90)
+        assert process.returncode in (-signal.SIGTERM, 128 + signal.SIGTERM), output
+        assert left_over(tmp_path) == [], output
