@@ -34,5 +34,5 @@ fi
 
 say "installing the packages of requirements.lock"
 VIRTUAL_ENV=$PWD/.venv .venv/bin/uv pip sync --quiet requirements.lock
-VIRTUAL_ENV=$PWD/.venv .venv/bin/uv pip install --quiet --no-deps --editable .
+VIRTUAL_ENV=$PWD/.venv .venv/bin/uv pip install --quiet --no-deps --no-build-isolation --editable .
 say "ready"

@@ -41,6 +41,8 @@ from tests.integration.conftest import client, control_plane
 
 __all__ = ["client", "control_plane"]  # fixtures
 
+_ADDRESS_REPAIR = "ipallocator-repair-controller"  # part of the API server, which comments on new Services at times
+
 _KINDS: dict[str, Resource] = {
     kind.resource.kind: kind.resource for kind in (CacheBackend, Deployment, Service, HorizontalPodAutoscaler, Pod)
 }
@@ -143,6 +145,7 @@ class Cluster:
         told = {
             f"{e['type']} {e['reason']} {e['regarding']['kind']}/{e['regarding']['name']}"
             for e in await self.items(EVENTS)
+            if e.get("reportingController") != _ADDRESS_REPAIR
         }
         children = ("Deployment", "HorizontalPodAutoscaler", "Service")
         return {
