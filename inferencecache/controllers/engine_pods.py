@@ -4,8 +4,7 @@ Admission cannot do it itself, because a Pod has no UID before it is stored. So 
 the annotations that admission left and runs on the leader only. The second tells why a selected Pod was not wired,
 which no annotation says: it runs on every replica, and each knows what it admitted itself.
 
-Each Pod, by its UID, is told about once in the life of a process; what a restart
-repeats, the recorder aggregates.
+Each Pod, by its UID, is told about once in the life of a process; what a restart repeats, the recorder aggregates.
 """
 
 from __future__ import annotations
@@ -15,6 +14,7 @@ from collections import OrderedDict
 from typing import Final, Protocol
 
 from inferencecache.api import constants as c
+from inferencecache.api.annotations import opts_out
 from inferencecache.api.cachebackend import CacheBackend
 from inferencecache.kube.cache import Cache
 from inferencecache.kube.client import Client
@@ -33,13 +33,6 @@ _REMEMBERED: Final = 20_000
 _LABEL: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _SUBDOMAIN: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 _LONGEST_NAME: Final = 253
-_WIRE_ANYWAY: Final = frozenset({"", "0", "f", "F", "FALSE", "false", "False"})
-_WIRE_ANYWAY_FOLDED: Final = frozenset({"no", "off", "disable", "disabled"})
-
-
-def opts_out(value: str) -> bool:
-    """Whether a `skip-inject` annotation means to skip (spec 01 §8)."""
-    return value not in _WIRE_ANYWAY and value.lower() not in _WIRE_ANYWAY_FOLDED
 
 
 def owner_key(reference: str) -> Key | None:

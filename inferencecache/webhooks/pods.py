@@ -6,15 +6,12 @@ so it is turned away here, before anything walks into its raw JSON.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 
+from inferencecache.api.annotations import opts_out
 from inferencecache.api.constants import ANNOTATION_SKIP_INJECT
-
-_TRUE: Final = frozenset({"1", "t", "T", "TRUE", "true", "True"})
-_FALSE: Final = frozenset({"0", "f", "F", "FALSE", "false", "False"})
-_NO: Final = frozenset({"no", "off", "disable", "disabled"})
 
 
 class UnreadablePod(ValueError):
@@ -86,13 +83,6 @@ class PodView(msgspec.Struct, frozen=True):
     def opted_out(self) -> bool:
         """Whether the Pod asks to be left alone."""
         return opts_out(self.metadata.annotations.get(ANNOTATION_SKIP_INJECT, ""))
-
-
-def opts_out(value: str) -> bool:
-    """The truth of the skip-inject annotation: booleans as Go reads them, a few words for no, all else yes (03 §5)."""
-    if not value or value in _FALSE:
-        return False
-    return value in _TRUE or value.lower() not in _NO
 
 
 def read_pod(raw: msgspec.Raw | bytes) -> tuple[dict[str, Any], PodView]:

@@ -4,18 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from inferencecache.controllers.engine_pods import opts_out, owner_key
+from inferencecache.controllers.engine_pods import owner_key
 from inferencecache.kube.resource import Key
-
-
-@pytest.mark.parametrize("value", ["", "0", "f", "F", "FALSE", "false", "False", "no", "OFF", "Disable", "disabled"])
-def test_spellings_that_wire_anyway(value: str) -> None:
-    assert not opts_out(value)
-
-
-@pytest.mark.parametrize("value", ["1", "t", "true", "True", "yes", "fAlSe", "because"])
-def test_everything_else_opts_out(value: str) -> None:
-    assert opts_out(value)
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,6 @@ from prometheus_client import REGISTRY
 from inferencecache.webhooks.app import create_app
 from inferencecache.webhooks.decisions import UnwiredMemo
 from inferencecache.webhooks.handlers import Handlers
-from inferencecache.webhooks.pods import opts_out
 from tests.unit.webhooks.reviews import POD_PATH, ask, message_of, patched
 from tests.unit.webhooks.stand_ins import SETTINGS, Cluster, backend_from, whole_registry
 
@@ -116,18 +115,6 @@ async def test_unknown_fields_survive() -> None:
     pod = _pod(fieldOfTomorrow={"deep": [1, None, True]})
     after, _ = await Webhook(_backend())(pod)
     assert after["spec"]["containers"][0]["fieldOfTomorrow"] == {"deep": [1, None, True]}
-
-
-@pytest.mark.parametrize(
-    ("value", "out"),
-    [
-        (v, False)
-        for v in ("", "0", "f", "F", "FALSE", "false", "False", "no", "NO", "off", "OFF", "disable", "Disabled")
-    ]
-    + [(v, True) for v in ("1", "t", "T", "TRUE", "true", "yes", "y", "n", "2", "none", " ", "please skip", "fAlSe")],
-)
-def test_the_truth_of_the_opt_out(value: str, out: bool) -> None:
-    assert opts_out(value) is out
 
 
 async def test_opting_out_marks_once() -> None:
