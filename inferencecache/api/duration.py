@@ -40,7 +40,7 @@ class Duration:
     @property
     def timedelta(self) -> timedelta:
         """This span at microsecond precision."""
-        return timedelta(microseconds=self.nanoseconds / 1000)
+        return timedelta(microseconds=self.nanoseconds // 1000)
 
     def __eq__(self, other: object) -> bool:
         return self.nanoseconds == other.nanoseconds if isinstance(other, Duration) else NotImplemented

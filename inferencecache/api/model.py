@@ -8,7 +8,7 @@ enforces is written next to each field as a `Schema` mark; `schema.py` turns mar
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Annotated, Any, ClassVar, Self, TypeAlias
+from typing import Annotated, Any, ClassVar, Final, Self, TypeAlias
 
 from pydantic import (
     BaseModel,
@@ -45,6 +45,7 @@ class Schema:
     pattern: str = ""
     format: str = ""
     min_length: int | None = None
+    max_length: int | None = None
     min_items: int | None = None
     max_properties: int | None = None
     list_map_key: str = ""
@@ -57,6 +58,12 @@ Flag: TypeAlias = StrictBool
 Int32: TypeAlias = Annotated[StrictInt, Field(ge=-(2**31), le=2**31 - 1), Schema(format="int32")]
 Int64: TypeAlias = Annotated[StrictInt, Field(ge=-(2**63), le=2**63 - 1), Schema(format="int64")]
 Time: TypeAlias = Annotated[StrictStr, Schema(format="date-time")]
+
+
+_CONDITION_TYPE: Final = (
+    r"^([a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])$"
+)
+_CONDITION_REASON: Final = r"^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$"
 
 
 class DecodeError(ValueError):
@@ -110,14 +117,14 @@ class ObjectMeta(Model):
 
 
 class Condition(Model):
-    """One `metav1.Condition`."""
+    """One `metav1.Condition`, bounded as Kubernetes bounds it."""
 
-    type: Annotated[Text, Schema(required=True)]
+    type: Annotated[Text, Schema(required=True, max_length=316, pattern=_CONDITION_TYPE)]
     status: Annotated[Text, Schema(required=True, enum=("True", "False", "Unknown"))]
     observed_generation: Annotated[Int64 | None, Schema(minimum=0)] = None
     last_transition_time: Annotated[Time, Schema(required=True)] = ""
-    reason: Annotated[Text, Schema(required=True, min_length=1)] = ""
-    message: Annotated[Text, Schema(required=True)] = ""
+    reason: Annotated[Text, Schema(required=True, min_length=1, max_length=1024, pattern=_CONDITION_REASON)] = ""
+    message: Annotated[Text, Schema(required=True, max_length=32768)] = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,7 +32,7 @@ class Pool(Model):
 class AcceleratorType(Model):
     """A kind of accelerator."""
 
-    name: Annotated[Text, Schema(required=True)] = ""
+    name: Annotated[Text, Schema(required=True, min_length=1)] = ""
     vendor: Text | None = None
     model: Text | None = None
     match_labels: dict[Text, Text] | None = None

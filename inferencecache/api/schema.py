@@ -92,7 +92,10 @@ def object_schema(kind: type[CustomObject]) -> Json:
 
 
 def apply_defaults(kind: type[CustomObject], manifest: Mapping[str, Any]) -> Json:
-    """The manifest with the schema's defaults filled in, as the API server does before it calls webhooks."""
+    """The manifest with the schema's defaults filled in, as the API server does before it calls webhooks.
+
+    No field is nullable, so a null counts as absent: it gives way to the default, or goes.
+    """
     filled: Json = copy.deepcopy(dict(manifest))
     _fill(object_schema(kind), filled)
     return filled
@@ -179,6 +182,7 @@ _KEYWORDS: Final = {
     "minimum": "minimum",
     "maximum": "maximum",
     "min_length": "minLength",
+    "max_length": "maxLength",
     "min_items": "minItems",
     "max_properties": "maxProperties",
     "default": "default",
@@ -188,7 +192,7 @@ _KEYWORDS: Final = {
 def _marked(schema: Json, mark: Schema) -> Json:
     for attribute, keyword in _KEYWORDS.items():
         value = getattr(mark, attribute)
-        if value is not None and value != "":
+        if value is not None and (value != "" or attribute == "default"):
             schema[keyword] = value
     if mark.enum:
         schema["enum"] = list(mark.enum)
@@ -216,11 +220,14 @@ def _fill(schema: Json, value: Any) -> None:
     if isinstance(value, dict):
         for name, child in schema.get("properties", {}).items():
             if "default" in child and value.get(name) is None:
-                # A null counts as absent where the field has a default and is not nullable.
                 value[name] = copy.deepcopy(child["default"])
+            elif name in value and value[name] is None:
+                del value[name]
             if name in value:
                 _fill(child, value[name])
         if "additionalProperties" in schema:
+            for name in [name for name, item in value.items() if item is None]:
+                del value[name]
             for child_value in value.values():
                 _fill(schema["additionalProperties"], child_value)
     elif isinstance(value, list) and "items" in schema:

@@ -115,6 +115,8 @@ def _scalar_findings(schema: Mapping[str, Any], value: Any) -> Iterator[str]:
     if isinstance(value, str):
         if len(value) < schema.get("minLength", 0):
             yield f"Invalid value: {shown}: should be at least {schema['minLength']} characters long"
+        if len(value) > schema.get("maxLength", len(value)):
+            yield f"Too long: may not be more than {schema['maxLength']} characters"
         if "pattern" in schema and not re.search(schema["pattern"], value):
             yield f"Invalid value: {shown}: should match '{schema['pattern']}'"
     if isinstance(value, int) and not isinstance(value, bool):
