@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
 from types import ModuleType
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar, runtime_checkable
 
 import structlog
 
@@ -74,13 +74,6 @@ class RuntimeAdapter(Protocol):
     def observation_sidecar(self, backend: CacheBackend, settings: Settings) -> Container | None:
         """The event subscriber, or None when there is nothing to observe."""
 
-    def kernel_check_init_container(self, backend: CacheBackend, pod_spec: PodSpec) -> Container | None:
-        """The kernel check for a wired Pod, or None when it must not be there."""
-
-    @property
-    def checks_kernels(self) -> bool:
-        """Whether the init container of the kernel check is this adapter's to add and remove."""
-
     def reserved_args(self) -> list[str]:
         """Flags that engineOverrides may not touch."""
 
@@ -89,6 +82,14 @@ class RuntimeAdapter(Protocol):
 
     def engine_container_name(self) -> str:
         """The engine's canonical container name."""
+
+
+@runtime_checkable
+class ChecksKernels(Protocol):
+    """What a runtime adapter may also do; the init container of the kernel check is then its to add and remove."""
+
+    def kernel_check_init_container(self, backend: CacheBackend, pod_spec: PodSpec) -> Container | None:
+        """The kernel check for a wired Pod, or None when it must not be there."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,14 @@ import structlog
 from inferencecache.adapters.binding import Binding, UnknownProvider, binding_for
 from inferencecache.adapters.overrides import apply_overrides
 from inferencecache.adapters.pods import KERNEL_CHECK, SUBSCRIBER, engine_container
-from inferencecache.adapters.registry import InjectionError, NoAdapter, RuntimeAdapter, RuntimeRegistry, Settings
+from inferencecache.adapters.registry import (
+    ChecksKernels,
+    InjectionError,
+    NoAdapter,
+    RuntimeAdapter,
+    RuntimeRegistry,
+    Settings,
+)
 from inferencecache.api import constants as c
 from inferencecache.api.cachebackend import CacheBackend
 from inferencecache.api.endpoint import EndpointError, parse_endpoint
@@ -206,7 +213,7 @@ def _override_target(spec: Manifest, adapter: RuntimeAdapter) -> Manifest | None
 
 def _kernel_check(spec: Manifest, adapter: RuntimeAdapter, backend: CacheBackend) -> None:
     """Add, replace or remove the kernel check; only for adapters whose check it is (spec 03 §7.2)."""
-    if not adapter.checks_kernels:
+    if not isinstance(adapter, ChecksKernels):
         return
     check = None
     if not backend.events_only:

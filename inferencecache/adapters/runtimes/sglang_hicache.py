@@ -42,8 +42,6 @@ _INTEGER = re.compile(r"[+-]?[0-9]{1,20}", re.ASCII)
 class SGLangHiCache:
     """The adapter for (sglang, SGLangHiCache)."""
 
-    checks_kernels = False
-
     def supports(self, runtime_id: str, backend: CacheBackend) -> bool:
         return runtime_id == RUNTIME_ID and backend.cache_type == c.TYPE_HICACHE
 
@@ -75,9 +73,6 @@ class SGLangHiCache:
 
     def observation_sidecar(self, backend: CacheBackend, settings: Settings) -> Container | None:
         return subscriber_container(backend, settings, hash_scheme="sglang")
-
-    def kernel_check_init_container(self, backend: CacheBackend, pod_spec: PodSpec) -> None:
-        return None
 
     def _wanted(self, backend: CacheBackend) -> dict[str, str]:
         """The flags a backend asks for, with their values. Raises `InjectionError` for one admission would refuse."""

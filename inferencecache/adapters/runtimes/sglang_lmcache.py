@@ -50,8 +50,6 @@ _SHARED_IDENTITY: Final = ("runAsNonRoot", "runAsUser", "runAsGroup")
 class SGLangLMCache:
     """The adapter for (sglang, LMCache)."""
 
-    checks_kernels = False
-
     def supports(self, runtime_id: str, backend: CacheBackend) -> bool:
         return runtime_id == RUNTIME_ID and backend.cache_type == c.TYPE_LMCACHE
 
@@ -108,9 +106,6 @@ class SGLangLMCache:
 
     def observation_sidecar(self, backend: CacheBackend, settings: Settings) -> Container | None:
         return subscriber_container(backend, settings, hash_scheme="sglang")
-
-    def kernel_check_init_container(self, backend: CacheBackend, pod_spec: PodSpec) -> None:
-        return None
 
 
 # ------------------------------------------------------------------------------------------------------- inputs

@@ -36,8 +36,6 @@ _GIB: Final = 2**30
 class VLLMLMCache:
     """The adapter for (vllm, LMCache)."""
 
-    checks_kernels = True
-
     def supports(self, runtime_id: str, backend: CacheBackend) -> bool:
         return runtime_id == RUNTIME_ID and backend.cache_type == c.TYPE_LMCACHE
 
