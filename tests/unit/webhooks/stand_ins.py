@@ -1,8 +1,4 @@
-"""What the webhooks are given in tests: readers without a cluster, and the SGLang rows of the adapter table.
-
-The SGLang stand-ins know what validation asks an adapter (pairs, bindings, reserved names) and wire nothing; they step
-aside as soon as a real adapter serves the pair.
-"""
+"""What the webhooks are given in tests: readers without a cluster, and a way to post to the app."""
 
 from __future__ import annotations
 
@@ -12,8 +8,7 @@ from typing import Any
 
 from fastapi import FastAPI
 
-from inferencecache.adapters.binding import Binding
-from inferencecache.adapters.registry import NoAdapter, RuntimeRegistry, Settings, load_adapters
+from inferencecache.adapters.registry import RuntimeRegistry, Settings, load_adapters
 from inferencecache.api.cachebackend import CacheBackend
 from inferencecache.api.defaulting import default_cache_backend
 from inferencecache.api.schema import apply_defaults
@@ -54,91 +49,10 @@ class Cluster:
         return [obj for obj in self.stored if isinstance(obj, kind) and obj.metadata.namespace == namespace]
 
 
-@dataclass(frozen=True)
-class TableRow:
-    """One row of the adapter table of spec 02 §5.3."""
-
-    runtime: str
-    cache_type: str
-    protocols: frozenset[str]
-    args: tuple[str, ...]
-    env: tuple[str, ...] = ()
-    checks_kernels: bool = False
-
-    def supports(self, runtime_id: str, backend: CacheBackend) -> bool:
-        return (runtime_id, backend.cache_type) == (self.runtime, self.cache_type)
-
-    def supported_pairs(self) -> list[tuple[str, str]]:
-        return [(self.runtime, self.cache_type)]
-
-    def supports_binding(self, binding: Binding | None) -> bool:
-        return binding is None or binding.protocol in self.protocols
-
-    def inject_engine_config(self, pod_spec: Any, binding: Any, backend: CacheBackend) -> None:
-        raise AssertionError("a stand-in wires nothing")
-
-    def observation_sidecar(self, backend: CacheBackend, settings: Settings) -> None:
-        return None
-
-    def kernel_check_init_container(self, backend: CacheBackend, pod_spec: Any) -> None:
-        return None
-
-    def reserved_args(self) -> list[str]:
-        return list(self.args)
-
-    def reserved_env(self) -> list[str]:
-        return list(self.env)
-
-    def engine_container_name(self) -> str:
-        return self.runtime
-
-
-_SGLANG = (
-    TableRow(
-        "sglang",
-        "LMCache",
-        frozenset({"resp"}),
-        ("--enable-lmcache", "--lmcache-config-file"),
-        ("LMCACHE_USE_EXPERIMENTAL", "INFERENCECACHE_FAIL_OPEN"),
-    ),
-    TableRow(
-        "sglang",
-        "SGLangHiCache",
-        frozenset(),
-        (
-            "--enable-hierarchical-cache",
-            "--hicache-size",
-            "--hicache-ratio",
-            "--hicache-write-policy",
-            "--hicache-io-backend",
-            "--hicache-mem-layout",
-        ),
-    ),
-)
-
-
-def whole_registry() -> RuntimeRegistry:
-    """The built-in adapters, with stand-ins behind them."""
-    built_in, _ = load_adapters()
-    registry = RuntimeRegistry()
-    for adapter in (*built_in._adapters, *_SGLANG):
-        registry.register(adapter)
-    return registry
-
-
-def serves(registry: RuntimeRegistry, backend: CacheBackend) -> bool:
-    """Whether a real adapter serves a backend."""
-    try:
-        registry.select(backend.runtime_id, backend)
-    except NoAdapter:
-        return False
-    return True
-
-
 def handlers(cluster: Cluster, *, runtimes: RuntimeRegistry | None = None, settings: Settings = SETTINGS) -> Handlers:
     """Handlers over objects in memory."""
     return Handlers(
-        runtimes=whole_registry() if runtimes is None else runtimes,
+        runtimes=load_adapters()[0] if runtimes is None else runtimes,
         settings=settings,
         backends=cluster,
         siblings=cluster,

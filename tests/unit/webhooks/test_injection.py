@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 from prometheus_client import REGISTRY
 
+from inferencecache.adapters.registry import load_adapters
 from inferencecache.webhooks.app import create_app
 from inferencecache.webhooks.decisions import UnwiredMemo
 from inferencecache.webhooks.handlers import Handlers
 from tests.unit.webhooks.reviews import POD_PATH, ask, message_of, patched
-from tests.unit.webhooks.stand_ins import SETTINGS, Cluster, backend_from, whole_registry
+from tests.unit.webhooks.stand_ins import SETTINGS, Cluster, backend_from
 
 BY, UID, SKIPPED = (f"inferencecache.io/{name}" for name in ("injected-by", "injected-by-uid", "inject-skipped"))
 
@@ -43,7 +44,7 @@ class Webhook:
     def __init__(self, *backends: dict[str, Any]) -> None:
         self.memo = UnwiredMemo()
         cluster = Cluster([backend_from(backend) for backend in backends])
-        self._app = create_app(Handlers(whole_registry(), SETTINGS, cluster, cluster, self.memo))
+        self._app = create_app(Handlers(load_adapters()[0], SETTINGS, cluster, cluster, self.memo))
 
     async def __call__(self, pod: Any) -> tuple[Any, str]:
         response = await ask(self._app, POD_PATH, pod, "ns")

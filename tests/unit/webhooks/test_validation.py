@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from inferencecache.adapters.registry import load_adapters
 from inferencecache.api.cachebackend import CacheBackend
 from inferencecache.api.cachepolicy import CachePolicy
 from inferencecache.api.cachetenant import CacheTenant
@@ -18,9 +19,8 @@ from inferencecache.webhooks.validation import (
     validate_cache_tenant,
 )
 from inferencecache.webhooks.validation.cachebackend import LONGEST_WARNING, overlap_warning
-from tests.unit.webhooks.stand_ins import whole_registry
 
-REGISTRY = whole_registry()
+REGISTRY = load_adapters()[0]
 
 _SELECTOR = {"matchLabels": {"app": "llm"}}
 
