@@ -14,12 +14,11 @@ import asyncio
 import os
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
 
 from inferencecache.kube.errors import KubeError
-
-if TYPE_CHECKING:
-    import aiohttp
 
 Load = Callable[[], Awaitable[Any]]
 
@@ -36,26 +35,27 @@ class Connection:
     """
 
     def __init__(self, configuration: Any, load: Load) -> None:
+        import aiohttp
         from kubernetes_asyncio.client.rest import RESTClientObject
 
         self._configuration = configuration
         self._load = load
         self._reloading = asyncio.Lock()
         self._rest = RESTClientObject(configuration, maxsize=0)
-        self.session: aiohttp.ClientSession = self._rest.pool_manager
         self.url: str = configuration.host.rstrip("/")
+        # A session that trusts the environment looks for proxies and netrc in a thread, before every request, which
+        # doubles what a request costs. So the environment is read once, and the pool with its TLS settings shared.
+        self.session = aiohttp.ClientSession(connector=self._rest.pool_manager.connector, connector_owner=False)
+        self.request_options = self._options()
 
-    @property
-    def request_options(self) -> dict[str, Any]:
+    def _options(self) -> dict[str, Any]:
         """Proxy and server name, as keyword arguments of every request of the session."""
-        options: dict[str, Any] = {}
-        if self._rest.proxy:
-            options["proxy"] = self._rest.proxy
-        if self._rest.proxy_headers:
-            options["proxy_headers"] = self._rest.proxy_headers
-        if self._rest.server_hostname:
-            options["server_hostname"] = self._rest.server_hostname
-        return options
+        options = {
+            "proxy": self._rest.proxy or _proxy_from_environment(self.url),
+            "proxy_headers": self._rest.proxy_headers,
+            "server_hostname": self._rest.server_hostname,
+        }
+        return {name: value for name, value in options.items() if value}
 
     async def authorization(self) -> str:
         """The value of the `Authorization` header, or an empty string for client certificates."""
@@ -79,6 +79,7 @@ class Connection:
 
     async def close(self) -> None:
         """Close the pooled connections."""
+        await self.session.close()
         await self._rest.close()
 
     async def __aenter__(self) -> Connection:
@@ -86,6 +87,14 @@ class Connection:
 
     async def __aexit__(self, *_: object) -> None:
         await self.close()
+
+
+def _proxy_from_environment(url: str) -> str | None:
+    """The proxy that `HTTPS_PROXY` and its kin name for this address, unless `NO_PROXY` excepts it."""
+    address = urlsplit(url)
+    if not address.hostname or proxy_bypass(address.hostname):
+        return None
+    return getproxies().get(address.scheme)
 
 
 async def connect(kubeconfig: str | os.PathLike[str] | None = None) -> Connection:
