@@ -164,7 +164,7 @@ class Controller:
                     controller=self.name,
                     namespace=key.namespace,
                     name=key.name,
-                    reconcile_id=f"{random.getrandbits(64):016x}",
+                    reconcile_id=_new_id(),
                 ):
                     await self._pass(key, priority)
             finally:
