@@ -37,9 +37,6 @@ from inferencecache.kube.kinds import Deployment, HorizontalPodAutoscaler, Names
 from inferencecache.kube.manager import Manager, Options
 from inferencecache.kube.resource import Key, Resource, path_of
 from tests.cases.corpus import Case, cases, name_of, replaced, same
-from tests.integration.conftest import client, control_plane
-
-__all__ = ["client", "control_plane"]  # fixtures
 
 _ADDRESS_REPAIR = "ipallocator-repair-controller"  # part of the API server, which comments on new Services at times
 
