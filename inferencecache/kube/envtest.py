@@ -253,6 +253,7 @@ class ControlPlane:
                 stdout=log,
                 stderr=log,
                 stdin=subprocess.DEVNULL,
+                start_new_session=True,  # Ctrl-C is for whoever uses the plane, who still needs it in order to stop
                 # The kernel counts the thread that started a process as its parent, so only the main one will do.
                 preexec_fn=_die_with_parent if threading.current_thread() is threading.main_thread() else None,
             )
