@@ -80,7 +80,7 @@ class Health:
         answer: Future[dict[str, str | None]] = Future()
 
         def ask() -> None:
-            if not answer.cancelled():
+            if answer.set_running_or_notify_cancel():  # from here on the other thread cannot cancel it
                 answer.set_result(self.readiness())
 
         try:
