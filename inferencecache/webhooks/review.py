@@ -68,7 +68,7 @@ def read_review(body: bytes) -> Request:
     """The request in a body. Raises `MalformedReview`."""
     try:
         request = _review.decode(body).request
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise MalformedReview(f"the body is not an AdmissionReview: {error}") from error
     if request is None:
         raise MalformedReview("the AdmissionReview has no request: post one as the API server does")

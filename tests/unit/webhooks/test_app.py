@@ -36,7 +36,7 @@ class _Stuck(Cluster):
 
 
 @pytest.mark.parametrize(
-    "body", [b"", b"{", b"null", b"[]", b'{"request":null}', b'{"kind":"AdmissionReview"}', b"\xff"]
+    "body", [b"", b"{", b"null", b"[]", b'{"request":null}', b'{"kind":"AdmissionReview"}', b"\xff", b'{"a":' * 20_000]
 )
 async def test_a_broken_review_is_refused_by_object_webhooks_and_admitted_by_the_pod_webhook(body: bytes) -> None:
     app = create_app(handlers(Cluster()))
