@@ -75,14 +75,15 @@ async def observe(
 
 
 def rivals_of(backend: CacheBackend, siblings: Iterable[CacheBackend]) -> tuple[str, ...]:
-    """Names of the backends that win Pods which this one selects too: smaller by name, not being deleted (A5, A11)."""
+    """Names of the backends that win Pods which this one selects too: those before it by name (A5, A11).
+
+    One that is being deleted is among them: it wires nothing any more, and until it is gone nobody takes its place.
+    """
     return tuple(
         sorted(
             other.metadata.name
             for other in siblings
-            if other.metadata.name < backend.metadata.name
-            and other.metadata.deletion_timestamp is None
-            and _can_meet(backend.selector, other.selector)
+            if other.metadata.name < backend.metadata.name and _can_meet(backend.selector, other.selector)
         )
     )
 

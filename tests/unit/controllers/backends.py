@@ -15,6 +15,7 @@ def backend(
     annotations: dict[str, str] | None = None,
     generation: int = 1,
     name: str = "kv",
+    deleted: str | None = None,
     **spec: Any,
 ) -> CacheBackend:
     """A vLLM backend; keyword arguments are fields of its spec."""
@@ -24,6 +25,7 @@ def backend(
         "uid": "u-1",
         "generation": generation,
         "annotations": annotations or {},
+        "deletionTimestamp": deleted,
     }
     spec = {"runtime": "VLLM", "type": "LMCache", **spec}
     return CacheBackend.decode({"metadata": metadata, "spec": spec, "status": status or {}})

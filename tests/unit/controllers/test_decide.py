@@ -223,3 +223,10 @@ def test_the_losing_backend_says_who_wins() -> None:
     result = match(Observation(loser, NOW, engines(1, 1), rivals_of(loser, [loser, winner])))
     assert "CacheBackend a" in result.message
     assert not result.newly_unmatched
+
+
+def test_a_backend_being_deleted_still_comes_first() -> None:
+    """Admission wires nothing in its place (decisions A5, F2), so the one behind it must say why."""
+    selector = {"matchLabels": {"a": "b"}}
+    winner = backend(name="a", deleted="2026-03-02T07:59:00Z", engineSelector=selector)
+    assert rivals_of(backend(name="b", engineSelector=selector), [winner]) == ("a",)
