@@ -12,7 +12,7 @@ import re
 import signal
 import subprocess
 from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -41,7 +41,6 @@ class Operator:
     process: subprocess.Popen[bytes]
     log: Path
     ports: trial.Ports
-    killed: bool = field(default=False)
 
     async def metrics(self) -> str:
         """Its metrics; empty while it does not answer."""

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import signal
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -10,10 +13,21 @@ import pytest
 from inferencecache.api.cachebackend import CacheBackend
 from inferencecache.kube.client import Client
 from inferencecache.kube.envtest import ControlPlane
-from inferencecache.kube.kinds import Deployment, Service
+from inferencecache.kube.kinds import Deployment, Lease, Service
 from inferencecache.kube.resource import Key
 from tests.integration.kube.waiting import eventually
-from tests.integration.operator_process import condition, find, lease_removed, managed, operator, prepare, stays, there
+from tests.integration.operator_process import (
+    LEASE_KEY,
+    Operator,
+    condition,
+    find,
+    lease_removed,
+    managed,
+    operator,
+    prepare,
+    stays,
+    there,
+)
 
 
 @pytest.fixture
@@ -105,3 +119,126 @@ async def test_nothing_is_recreated_for_a_backend_that_is_being_deleted(
         assert running.process.poll() is None
         for key in keys:
             await client.patch(CacheBackend.resource, key, {"metadata": {"finalizers": None}})
+
+
+async def test_the_operator_outlives_its_api_server(
+    control_plane: ControlPlane, client: Client, namespace: str, kubeconfig: Path, tmp_path: Path
+) -> None:
+    """What was changed and deleted while it could see nothing is put right, and new backends are served."""
+    known, gone, fresh = (Key(namespace, name) for name in ("known", "gone", "fresh"))
+
+    async def failures() -> float:
+        return await running.total("reflector_failures_total")
+
+    async with operator(kubeconfig, tmp_path, elect=False) as running:
+        await running.wait_ready()
+        for key in (known, gone):
+            await client.create(managed(namespace, key.name))
+            await there(client, Service, key)
+        before = await failures()
+        try:
+            control_plane.stop_apiserver()
+            await eventually(failures, lambda now: now > before)
+            # Asleep, it cannot see what happens between the server's return and its own.
+            running.send(signal.SIGSTOP)
+        finally:
+            await asyncio.to_thread(control_plane.start_apiserver)
+        await client.patch(CacheBackend.resource, known, {"spec": {"replicas": 3}})
+        await client.delete(Service.resource, known)
+        await client.delete(CacheBackend.resource, gone)
+        await client.delete(Deployment.resource, gone)
+        await client.create(managed(namespace, fresh.name))
+        running.send(signal.SIGCONT)
+
+        await there(client, Service, fresh, seconds=30)
+        await there(client, Service, known, seconds=30)
+        await eventually(lambda: there(client, Deployment, known), lambda one: one["spec"]["replicas"] == 3)
+        assert await find(client, Deployment, gone) is None
+        assert running.process.poll() is None
+        await running.wait_ready()
+
+
+async def test_a_killed_leader_is_replaced_within_its_lease(
+    client: Client, namespace: str, kubeconfig: Path, tmp_path: Path
+) -> None:
+    async with (
+        operator(kubeconfig, tmp_path, name="first") as first,
+        operator(kubeconfig, tmp_path, name="second") as second,
+    ):
+        await first.wait_ready()
+        await second.wait_ready()
+        leader, other = await leader_of(first, second)
+        holder = (await client.get(Lease, LEASE_KEY)).spec.holder_identity
+        leader.send(signal.SIGKILL)
+        assert await leader.wait_ended(seconds=5) == -signal.SIGKILL
+        await client.create(managed(namespace, "orphan"))  # while nobody leads
+        assert await find(client, Deployment, Key(namespace, "orphan")) is None
+        killed = time.monotonic()
+        await there(client, Service, Key(namespace, "orphan"), seconds=30)
+        # The Lease's 15 s after its last renewal, and a try every 2.4 s at most; the rest is for a busy machine.
+        assert time.monotonic() - killed < 15 + 2.4 + 5
+        lease = await client.get(Lease, LEASE_KEY)
+        assert lease.spec.holder_identity not in ("", holder)
+        assert lease.spec.lease_transitions == 1
+        assert await other.leads()
+
+
+async def test_a_leader_that_slept_past_its_lease_writes_nothing_on_waking(
+    client: Client, namespace: str, kubeconfig: Path, tmp_path: Path
+) -> None:
+    """Decision F14: there is work in sight when it wakes, and it leaves it alone."""
+    key = Key(namespace, "kv")
+
+    async def versions() -> list[str]:
+        found = [await find(client, kind, key) for kind in (CacheBackend, Deployment, Service)]
+        return [one["metadata"]["resourceVersion"] if one else "" for one in found]
+
+    async with (
+        operator(kubeconfig, tmp_path, name="first") as first,
+        operator(kubeconfig, tmp_path, name="second") as second,
+    ):
+        await first.wait_ready()
+        await second.wait_ready()
+        sleeper, other = await leader_of(first, second)
+        await client.create(managed(namespace, "kv"))
+        await there(client, Service, key)
+        sleeper.send(signal.SIGSTOP)
+        await eventually(other.leads, bool, seconds=30)
+        holder = (await client.get(Lease, LEASE_KEY)).spec.holder_identity
+        # The new leader sleeps as well, so that whatever is written now was written by the old one.
+        other.send(signal.SIGSTOP)
+        await client.delete(Service.resource, key)
+        await client.patch(CacheBackend.resource, key, {"spec": {"replicas": 2}})
+        await client.create(managed(namespace, "new"))
+        before = await versions()
+        sleeper.send(signal.SIGCONT)
+        status = await sleeper.wait_ended(seconds=15)
+        assert status == 1, sleeper.log.read_text()
+        assert await versions() == before
+        assert await find(client, Deployment, Key(namespace, "new")) is None
+        assert (await client.get(Lease, LEASE_KEY)).spec.holder_identity == holder
+        assert "Traceback" not in sleeper.log.read_text()
+
+
+async def test_sigterm_ends_it_cleanly_and_frees_the_lease(
+    client: Client, namespace: str, kubeconfig: Path, tmp_path: Path
+) -> None:
+    async with operator(kubeconfig, tmp_path) as running:
+        await running.wait_ready()
+        await eventually(running.leads, bool)
+        assert (await client.get(Lease, LEASE_KEY)).spec.holder_identity
+        for number in range(5):  # it has something to do
+            await client.create(managed(namespace, f"kv-{number}"))
+        running.send(signal.SIGTERM)
+        assert await running.wait_ended(seconds=30) == 0, running.log.read_text()
+        assert (await client.get(Lease, LEASE_KEY)).spec.holder_identity == ""
+        assert "Traceback" not in running.log.read_text()
+
+
+async def leader_of(first: Operator, second: Operator) -> tuple[Operator, Operator]:
+    """The one that leads, and the other."""
+
+    async def leading() -> list[bool]:
+        return [await first.leads(), await second.leads()]
+
+    return (first, second) if (await eventually(leading, any))[0] else (second, first)
