@@ -11,6 +11,7 @@ when they expire, and whatever was loaded is loaded anew, once, when the server 
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -104,6 +105,9 @@ async def connect(kubeconfig: str | os.PathLike[str] | None = None) -> Connectio
     """
     from kubernetes_asyncio import config
     from kubernetes_asyncio.client import Configuration
+
+    # That library's thousand model classes live as long as the process; no full collection need visit them again.
+    gc.freeze()
 
     async def from_file(path: str) -> Any:
         configuration = Configuration()
