@@ -391,6 +391,14 @@ class CacheBackend(CustomObject):
         wanted = self.selector
         return bool(wanted) and all(key in labels and labels[key] == value for key, value in wanted.items())
 
+    def competes_with(self, other: CacheBackend) -> bool:
+        """Whether some Pod could match both selectors: both select something, and no label is asked to have two values.
+
+        Namespaces are the caller's to compare.
+        """
+        mine, theirs = self.selector, other.selector
+        return bool(mine and theirs) and all(theirs.get(key, value) == value for key, value in mine.items())
+
     @property
     def kernel_check_mode(self) -> str:
         """The kernel-check annotation; absent, empty or unknown counts as auto."""

@@ -83,14 +83,9 @@ def rivals_of(backend: CacheBackend, siblings: Iterable[CacheBackend]) -> tuple[
         sorted(
             other.metadata.name
             for other in siblings
-            if other.metadata.name < backend.metadata.name and _can_meet(backend.selector, other.selector)
+            if other.metadata.name < backend.metadata.name and backend.competes_with(other)
         )
     )
-
-
-def _can_meet(one: Mapping[str, str], other: Mapping[str, str]) -> bool:
-    """Whether one Pod can have the labels of both selectors."""
-    return bool(one and other) and all(other.get(key, value) == value for key, value in one.items())
 
 
 async def _engines(client: Client, backend: CacheBackend) -> Engines:

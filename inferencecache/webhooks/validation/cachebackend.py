@@ -73,19 +73,10 @@ def _warnings(backend: CacheBackend, neighbours: Iterable[CacheBackend]) -> Iter
     rivals = sorted(
         other.metadata.name
         for other in neighbours
-        if other.metadata.name != backend.metadata.name and selectors_overlap(backend, other)
+        if other.metadata.name != backend.metadata.name and backend.competes_with(other)
     )
     if rivals:  # decision A11
         yield overlap_warning(backend.metadata.name, rivals[0])
-
-
-def selectors_overlap(one: CacheBackend, other: CacheBackend) -> bool:
-    """Whether some Pod could match both selectors: both select something, and no label is asked to have two values."""
-    return bool(
-        one.selector
-        and other.selector
-        and all(other.selector.get(key, value) == value for key, value in one.selector.items())
-    )
 
 
 def overlap_warning(name: str, rival: str) -> str:

@@ -117,3 +117,24 @@ def test_a_spec_comes_back_as_it_was_written() -> None:
 def test_models_are_immutable() -> None:
     with pytest.raises(ValueError, match="frozen"):
         backend().spec.runtime = "SGLang"  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "competes"),
+    [
+        ({"a": "1"}, {"a": "1"}, True),
+        ({"a": "1"}, {"b": "2"}, True),
+        ({"a": "1", "b": "2"}, {"a": "1", "c": "3"}, True),
+        ({"a": "1"}, {"a": "2"}, False),
+        ({"a": "1", "b": "2"}, {"b": "3"}, False),
+        ({}, {"a": "1"}, False),
+        ({}, {}, False),
+    ],
+)
+def test_two_backends_compete_where_one_pod_could_match_both(
+    one: dict[str, str], other: dict[str, str], competes: bool
+) -> None:
+    """Decision A11."""
+    first, second = (backend({"engineSelector": {"matchLabels": labels}}) for labels in (one, other))
+    assert first.competes_with(second) is competes
+    assert second.competes_with(first) is competes
