@@ -6,21 +6,20 @@ start with ends the process with exit 1 and a sentence; an unknown flag with exi
 
 from __future__ import annotations
 
-import tempfile
 from datetime import timedelta
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from inferencecache.adapters.registry import DEFAULT_POLICY_SERVER
 from inferencecache.cli.flags import duration
 from inferencecache.cli.logs import Encoder, LogSettings, TimeEncoding, configure
-from inferencecache.cli.settings import POLICY_SERVER_GRPC, SERVER, ControllerSettings, SettingsError
+from inferencecache.cli.settings import CERT_DIR, REFRESH_INTERVAL, SERVER, ControllerSettings, SettingsError
 
 _LISTENERS = "Listeners"
 _SERVER = "Cache server"
 _LOGGING = "Logging"
-_CERT_DIR = Path("k8s-webhook-server") / "serving-certs"
 
 
 def controller(
@@ -73,7 +72,7 @@ def controller(
     ] = "",
     policy_server_grpc_address: Annotated[
         str, typer.Option(help="Address the injected sidecar dials.")
-    ] = POLICY_SERVER_GRPC,
+    ] = DEFAULT_POLICY_SERVER,
     server_snapshot_url: Annotated[
         str, typer.Option(help="Where the cache server's snapshot is read.", rich_help_panel=_SERVER)
     ] = f"{SERVER}/snapshot",
@@ -93,7 +92,7 @@ def controller(
             help="Time between two reads of the snapshot; 0 or less: 30s.",
             rich_help_panel=_SERVER,
         ),
-    ] = timedelta(seconds=30),
+    ] = REFRESH_INTERVAL,
     cachepolicy_push_interval: Annotated[
         timedelta,
         typer.Option(
@@ -103,7 +102,7 @@ def controller(
             help="Time between two pushes of all policies; 0 or less: 30s.",
             rich_help_panel=_SERVER,
         ),
-    ] = timedelta(seconds=30),
+    ] = REFRESH_INTERVAL,
     zap_devel: Annotated[
         bool,
         typer.Option(
@@ -152,7 +151,7 @@ def controller(
             enable_http2=enable_http2,
             health_probe_bind_address=health_probe_bind_address,
             webhook_port=webhook_port,
-            webhook_cert_dir=Path(webhook_cert_dir) if webhook_cert_dir else Path(tempfile.gettempdir()) / _CERT_DIR,
+            webhook_cert_dir=Path(webhook_cert_dir) if webhook_cert_dir else CERT_DIR,
             leader_elect=leader_elect,
             leader_election_namespace=leader_election_namespace,
             kvevent_subscriber_image=kvevent_subscriber_image,

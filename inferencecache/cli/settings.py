@@ -12,9 +12,11 @@ from datetime import timedelta
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from inferencecache.adapters.registry import DEFAULT_POLICY_SERVER
+
 SERVER = "http://inference-cache-server:8081"
-POLICY_SERVER_GRPC = "inference-cache-server.inference-cache-system.svc.cluster.local:9090"
 REFRESH_INTERVAL = timedelta(seconds=30)
+CERT_DIR = Path(tempfile.gettempdir()) / "k8s-webhook-server" / "serving-certs"
 
 _SERVICE_ACCOUNT_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 
@@ -39,11 +41,11 @@ class ControllerSettings:
     enable_http2: bool = False
     health_probe_bind_address: str = ":8081"
     webhook_port: int = 9443
-    webhook_cert_dir: Path = Path(tempfile.gettempdir()) / "k8s-webhook-server" / "serving-certs"
+    webhook_cert_dir: Path = CERT_DIR
     leader_elect: bool = False
     leader_election_namespace: str = ""
     kvevent_subscriber_image: str = ""
-    policy_server_grpc_address: str = POLICY_SERVER_GRPC
+    policy_server_grpc_address: str = DEFAULT_POLICY_SERVER
     server_snapshot_url: str = f"{SERVER}/snapshot"
     server_policy_url: str = f"{SERVER}/policy"
     server_probe_url: str = f"{SERVER}/probe"
