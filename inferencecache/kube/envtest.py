@@ -134,7 +134,8 @@ class ControlPlane:
         self.stop_apiserver(grace=5)
         _end(self._etcd, grace=5)
         self._etcd = None
-        shutil.rmtree(self.folder, ignore_errors=True)
+        if self.folder != Path():  # before a start it is the working directory
+            shutil.rmtree(self.folder, ignore_errors=True)
 
     def start_apiserver(self) -> None:
         """Start the API server (again), on the same port and data, and wait until it is ready."""
