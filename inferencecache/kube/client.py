@@ -14,9 +14,11 @@ import random
 from collections.abc import AsyncIterator, Callable, Mapping
 from datetime import timedelta
 from typing import Any, Final, Literal, TypeAlias
+from urllib.parse import urlencode
 
 import aiohttp
 import msgspec
+from yarl import URL
 
 from inferencecache.kube.codec import ListPage, decode_list, decoder_for
 from inferencecache.kube.connection import Connection
@@ -307,8 +309,8 @@ class Client:
         content_type: str,
         seconds: float,
     ) -> bytes:
-        # An attempt may take half of what is left of the request, so that a connection that died silently in the
-        # pool leaves time for another try.
+        # One attempt may take half of the request's time, so that a connection that died silently in the pool leaves
+        # some for another.
         limits = aiohttp.ClientTimeout(total=max(seconds / 2, 0.05))
         try:
             response = await self._send(method, path, data, params, content_type, limits)
@@ -328,6 +330,8 @@ class Client:
         content_type: str,
         limits: aiohttp.ClientTimeout,
     ) -> aiohttp.ClientResponse:
+        query = f"?{urlencode(params)}" if params else ""
+        url = URL(f"{self.connection.url}{path}{query}", encoded=True)  # parsing it anew costs more than the call
         for renewed in (False, True):
             authorization = await self.connection.authorization()
             headers = {"Accept": _JSON}
@@ -339,9 +343,8 @@ class Client:
                 self._check()
             response = await self.connection.session.request(
                 method,
-                self.connection.url + path,
+                url,
                 data=data,
-                params=params,
                 headers=headers,
                 timeout=limits,
                 **self.connection.request_options,
