@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import functools
 import signal
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from inferencecache.api.cachebackend import CacheBackend
+from inferencecache.cli.install import webhook_configurations
+from inferencecache.cli.trial import Ports, wait_ready
 from inferencecache.kube.client import Client
 from inferencecache.kube.envtest import ControlPlane
-from inferencecache.kube.kinds import Deployment, Lease, Service
-from inferencecache.kube.resource import Key
+from inferencecache.kube.errors import NotFound
+from inferencecache.kube.events import EVENTS
+from inferencecache.kube.kinds import Deployment, Lease, Pod, Service
+from inferencecache.kube.resource import Key, Manifest, path_of
 from tests.integration.kube.waiting import eventually
 from tests.integration.operator_process import (
     LEASE_KEY,
@@ -26,15 +33,18 @@ from tests.integration.operator_process import (
     operator,
     prepare,
     stays,
+    sum_of,
     there,
 )
 
 
 @pytest.fixture
-async def kubeconfig(control_plane: ControlPlane, client: Client) -> AsyncIterator[Path]:
+async def kubeconfig(control_plane: ControlPlane, client: Client, namespace: str) -> AsyncIterator[Path]:
     path = await prepare(control_plane, client)
     async with lease_removed(client):
         yield path
+    # Nobody empties namespaces here, and the next operator shall have nothing left to do.
+    await client.request("DELETE", path_of(CacheBackend.resource, namespace))
 
 
 async def test_a_foreign_deployment_is_named_and_untouched_until_it_goes(
@@ -76,7 +86,7 @@ async def test_nothing_is_recreated_for_a_backend_that_is_being_deleted(
     client: Client, namespace: str, kubeconfig: Path, tmp_path: Path
 ) -> None:
     """Decision F2, with the deletion of a child right behind that of its owner, and with one in the midst of a pass."""
-    names = [f"kv-{number}" for number in range(8)]
+    names = [f"kv-{number}" for number in range(20)]
     keys = [Key(namespace, name) for name in names]
 
     async def children() -> list[str]:
@@ -101,9 +111,9 @@ async def test_nothing_is_recreated_for_a_backend_that_is_being_deleted(
         for key in keys:
             await there(client, Service, key)
         for key in keys:
-            await client.delete(CacheBackend.resource, key)
-            await client.delete(Deployment.resource, key)
-            await client.delete(Service.resource, key)
+            # At one moment, so that the operator may hear of them in any order.
+            kinds = (CacheBackend, Deployment, Service)
+            await asyncio.gather(*(client.delete(kind.resource, key) for kind in kinds))
         await barrier("later")
         assert await children() == []
         await stays(children, seconds=1)
@@ -242,3 +252,105 @@ async def leader_of(first: Operator, second: Operator) -> tuple[Operator, Operat
         return [await first.leads(), await second.leads()]
 
     return (first, second) if (await eventually(leading, any))[0] else (second, first)
+
+
+@pytest.fixture
+async def webhooks(client: Client, kubeconfig: Path) -> AsyncIterator[Ports]:
+    """Webhook configurations that call an operator on these ports."""
+    ports = Ports.free()
+    configurations = webhook_configurations({"url": f"https://127.0.0.1:{ports.webhook}"})
+    try:
+        for configuration in configurations:
+            await client.apply(configuration)
+        yield ports
+    finally:
+        for configuration in configurations:
+            resource, key = await client.locate(configuration)
+            with contextlib.suppress(NotFound):
+                await client.delete(resource, key)
+
+
+async def test_events_tell_which_engines_were_wired_and_which_were_not(
+    client: Client, namespace: str, kubeconfig: Path, webhooks: Ports, tmp_path: Path
+) -> None:
+    """Decision A12. One backend has an endpoint; the other has none, as its Service's name is taken."""
+
+    def engine(name: str) -> Manifest:
+        container = {"name": "vllm", "image": "vllm/vllm-openai:latest", "args": ["--model", "Qwen/Qwen3-0.6B"]}
+        metadata = {"name": f"{name}-engine", "namespace": namespace, "labels": {"app": name}}
+        return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {"containers": [container]}}
+
+    async def told(name: str) -> list[tuple[str, str, str]]:
+        body = await client.request("GET", path_of(EVENTS, namespace))
+        return [
+            (event["type"], event["reason"], event["note"])
+            for event in msgspec.json.decode(body)["items"]
+            if event["regarding"]["kind"] == "Pod" and event["regarding"]["name"] == f"{name}-engine"
+        ]
+
+    async with operator(kubeconfig, tmp_path, ports=webhooks) as running:
+        await wait_ready(client, running.process, webhooks, running.log)
+        service = {"ports": [{"port": 80}], "selector": {"app": "somebody-else"}}
+        metadata = {"name": "poor", "namespace": namespace}
+        await client.create({"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": service})
+        for name in ("rich", "poor"):
+            await client.create(managed(namespace, name, engineSelector={"matchLabels": {"app": name}}))
+        await eventually(
+            lambda: client.get(CacheBackend, Key(namespace, "rich")), lambda one: bool(one.status.endpoint)
+        )
+        await eventually(lambda: condition(client, Key(namespace, "poor")), lambda seen: seen[1] == "ChildConflict")
+
+        for name in ("rich", "poor"):
+            await client.create(engine(name))
+        wired, unwired = [
+            await client.get_manifest(Pod.resource, Key(namespace, f"{name}-engine")) for name in ("rich", "poor")
+        ]
+        assert "--kv-transfer-config" in wired["spec"]["containers"][0]["args"]
+        assert unwired["spec"]["containers"][0]["args"] == ["--model", "Qwen/Qwen3-0.6B"]
+        ((kind, reason, note),) = await eventually(lambda: told("rich"), bool)
+        assert (kind, reason) == ("Normal", "InjectedByCacheBackend")
+        assert f"{namespace}/rich" in note
+        ((kind, reason, note),) = await eventually(lambda: told("poor"), bool)
+        assert (kind, reason) == ("Warning", "NotInjected")
+        assert f"{namespace}/poor" in note
+
+
+async def test_a_steady_operator_writes_nothing(
+    control_plane: ControlPlane, client: Client, namespace: str, kubeconfig: Path, tmp_path: Path
+) -> None:
+    """The API server counts: not one write but Leases in five seconds, nor when all backends are looked at again."""
+    keys = [Key(namespace, f"kv-{number:02}") for number in range(20)]
+
+    async def writes() -> float:
+        metrics = (await client.request("GET", "/metrics")).decode()
+        return sum_of(
+            metrics,
+            "apiserver_request_total",
+            verb="POST|PUT|PATCH|APPLY|DELETE|DELETECOLLECTION",
+            resource="(?!leases).*",
+        )
+
+    async def settled() -> bool:
+        before = await writes()
+        await asyncio.sleep(1.5)
+        return await writes() == before
+
+    async with operator(kubeconfig, tmp_path) as running:
+        await running.wait_ready()
+        before = await writes()
+        for key in keys:
+            await client.create(managed(namespace, key.name, engineSelector={"matchLabels": {"app": key.name}}))
+        for key in keys:
+            await eventually(functools.partial(condition, client, key), lambda seen: seen[1] == "RolloutInProgress")
+        await eventually(settled, bool)
+        assert await writes() >= before + 20 * 4  # a backend, its two children and its status: they are counted
+        await stays(writes, seconds=5)
+
+        passes, before = await running.total("controller_runtime_reconcile_total"), await writes()
+        for key in keys:
+            await client.patch(CacheBackend.resource, key, {"metadata": {"labels": {"looked": "at"}}})
+        await eventually(
+            lambda: running.total("controller_runtime_reconcile_total"), lambda now: now >= passes + len(keys)
+        )
+        await stays(writes, seconds=1)
+        assert await writes() == before + len(keys)  # ours

@@ -2,7 +2,8 @@
 
 What is compared comes from the caches, so that nothing is asked of the API server while nothing differs. Before a write
 the object is read live and the wanted state worked out once more from that: an autoscaler's count must not be undone
-by a cache that is behind. What is told afterwards is what the write answered, never an older copy.
+by a cache that is behind. The backend is read once more, too: its deletion may not have reached the cache when that of
+a child already has (decision F2). What is told afterwards is what the write answered, never an older copy.
 """
 
 from __future__ import annotations
@@ -57,6 +58,10 @@ class Outcome:
     error: KubeError | None = None
 
 
+class BackendIsLeaving(Exception):
+    """The backend is gone or being deleted, which the cache did not know: its children are to be left alone."""
+
+
 def child_informers(cache: Cache) -> dict[type[Kind], Informer[Any]]:
     """The informers of children: only what this operator labelled, however much else the cluster holds."""
     return {kind: cache.informer(kind, labels={c.LABEL_MANAGED_BY: c.CHILD_MANAGED_BY}) for kind in CHILD_KINDS}
@@ -73,7 +78,7 @@ class Actor:
         """Carry out a plan.
 
         What fails on the managed path is told in the outcome, because the status must speak of it. Raises `KubeError`
-        if something could not be removed on the other paths.
+        if something could not be removed on the other paths, and `BackendIsLeaving`.
         """
         if plan.path is not Path.MANAGED:
             for kind in CHILD_KINDS:
@@ -136,10 +141,19 @@ class Actor:
             if covers(desired, cached) and not stray(desired, cached, paths):
                 return cached
         live = await self._live(kind, Key.of(backend))
+        await self._check_stays(backend)
         written = await apply_child(self._client, wanted(live), live, backend, paths)
         if written is not None:
             return written
         return live if live is not None else wanted(None)
+
+    async def _check_stays(self, backend: CacheBackend) -> None:
+        try:
+            now = await self._client.get(CacheBackend, Key.of(backend))
+        except NotFound:
+            raise BackendIsLeaving from None
+        if now.metadata.uid != backend.metadata.uid or now.metadata.deletion_timestamp is not None:
+            raise BackendIsLeaving
 
     # ------------------------------------------------------------------------------------------------------ removing
 

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 
 from inferencecache.adapters.registry import RuntimeRegistry, StorageRegistry
 from inferencecache.api.cachebackend import CacheBackend
-from inferencecache.controllers.cachebackend.act import Actor
+from inferencecache.controllers.cachebackend.act import Actor, BackendIsLeaving
 from inferencecache.controllers.cachebackend.decide import Facts, decide, sooner
 from inferencecache.controllers.cachebackend.engines import match
 from inferencecache.controllers.cachebackend.narrate import narrate
@@ -55,7 +55,10 @@ class CacheBackendReconciler:
         if backend is None or backend.metadata.deletion_timestamp is not None:
             return Result()
         plan = plan_for(backend, self._runtimes, self._storage)
-        outcome = await self._actor.act(backend, plan)
+        try:
+            outcome = await self._actor.act(backend, plan)
+        except BackendIsLeaving:
+            return Result()
         siblings = self._cache.list(CacheBackend, key.namespace)
         seen = await observe(self._client, backend, siblings, self._now())
         facts = Facts(backend, plan.path, seen.now, outcome.rollout, outcome.trouble)
