@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
+import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -103,11 +104,13 @@ async def connect(kubeconfig: str | os.PathLike[str] | None = None) -> Connectio
 
     Raises `ConnectionConfigError` if none of them is usable.
     """
+    first = "kubernetes_asyncio" not in sys.modules
     from kubernetes_asyncio import config
     from kubernetes_asyncio.client import Configuration
 
-    # That library's thousand model classes live as long as the process; no full collection need visit them again.
-    gc.freeze()
+    if first:
+        # That library's thousand model classes live as long as the process; no full collection need visit them again.
+        gc.freeze()
 
     async def from_file(path: str) -> Any:
         configuration = Configuration()
