@@ -6,12 +6,17 @@ import uuid
 from collections.abc import AsyncIterator, Iterator
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from inferencecache.kube.client import Client
 from inferencecache.kube.connection import connect
 from inferencecache.kube.envtest import ControlPlane
 from inferencecache.kube.kinds import Namespace
 from inferencecache.kube.resource import Key
+
+# How fast inputs are made says something about the machine, not about what is tested.
+settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("patient")
 
 
 @pytest.fixture(scope="session")

@@ -188,6 +188,11 @@ def _shared_memory(pod_spec: PodSpec, engine: Container, owned: bool) -> dict[st
     mount = _mount_at(engine, SHM_DIRECTORY)
     if mount is None or (owned and mount.get("name") == SHM_VOLUME):
         return None
+    if mount.get("name") == SHM_VOLUME:
+        # Once wired, it would pass for ours and be replaced.
+        raise InjectionError(
+            f'{SHM_DIRECTORY} is mounted from a volume named "{SHM_VOLUME}", a name reserved for the worker; rename it'
+        )
     name = mount.get("name")
     volume: dict[str, Any] = next((v for v in pod_spec.get("volumes") or () if v.get("name") == name), {})
     if problem := _unusable(mount, volume):

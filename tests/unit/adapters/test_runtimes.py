@@ -375,3 +375,8 @@ def test_any_pod_is_wired_once_and_for_all_or_refused(spec: PodSpec, pair: tuple
     for field in ("volumes", "initContainers"):
         names = [item["name"] for item in wired.get(field) or ()]
         assert len(names) == len(set(names))
+
+
+def test_shared_memory_from_a_volume_of_the_reserved_name_is_refused() -> None:
+    engine = {"name": "sglang", "image": "i", "volumeMounts": [{"name": "lmcache-dshm", "mountPath": "/dev/shm"}]}
+    refuse({"containers": [engine]}, RESP, backend(runtime="SGLang", remoteStorage=REDIS), "reserved for the worker")
