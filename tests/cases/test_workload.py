@@ -7,8 +7,6 @@ Left out are cases that need a part of the operator which is not built yet:
     functional probe     probe-*
     kernels, crash loop  kernels-*, engine-crash-looping
     restart cascade      server-restart-in-place
-    other runtimes and   external-refused-shape, hicache-no-conditions, mooncake-defaults, redis-*,
-    stores               switch-managed-to-host-only, switch-provider-from-headless
 
 For want of the poller, `indexParticipation` is not compared.
 """
@@ -37,6 +35,7 @@ from inferencecache.kube.kinds import Deployment, HorizontalPodAutoscaler, Names
 from inferencecache.kube.manager import Manager, Options
 from inferencecache.kube.resource import Key, Resource, path_of
 from tests.cases.corpus import Case, cases, name_of, replaced, same
+from tests.integration.controllers.rest import at_rest
 
 _ADDRESS_REPAIR = "ipallocator-repair-controller"  # part of the API server, which comments on new Services at times
 
@@ -44,14 +43,15 @@ _KINDS: dict[str, Resource] = {
     kind.resource.kind: kind.resource for kind in (CacheBackend, Deployment, Service, HorizontalPodAutoscaler, Pod)
 }
 _PATIENCE = 30.0
-_CALM = 0.6
+_BETWEEN_LOOKS = 0.1
 
 
 class Cluster:
     """The namespace of one case, as its user and the other controllers act on it."""
 
-    def __init__(self, client: Client, namespace: str) -> None:
+    def __init__(self, client: Client, manager: Manager, namespace: str) -> None:
         self.client = client
+        self.manager = manager
         self.namespace = namespace
         self.uids: dict[str, str] = {}
 
@@ -133,9 +133,10 @@ class Cluster:
         found: list[dict[str, Any]] = msgspec.json.decode(body)["items"]
         return found
 
-    async def look(self) -> dict[str, Any]:
-        """The state in the form in which it was recorded."""
+    async def look(self) -> tuple[dict[str, Any], bool]:
+        """The state in the form in which it was recorded, and whether the operator is at rest in it."""
         lists = {kind: await self.items(resource) for kind, resource in _KINDS.items()}
+        settled = at_rest(self.manager, self.namespace, lists)
         for kind, objs in lists.items():
             for obj in objs:
                 self.uids[obj["metadata"]["uid"]] = f"<uid of {kind} {obj['metadata']['name']}>"
@@ -145,11 +146,12 @@ class Cluster:
             if e.get("reportingController") != _ADDRESS_REPAIR
         }
         children = ("Deployment", "HorizontalPodAutoscaler", "Service")
-        return {
+        state = {
             "backends": {b["metadata"]["name"]: plain_status(b) for b in lists["CacheBackend"]},
             "objects": [self.plain_child(kind, obj) for kind in children for obj in lists[kind]],
             "events": sorted(told),
         }
+        return state, settled
 
     def plain_child(self, kind: str, obj: dict[str, Any]) -> dict[str, Any]:
         obj = replaced(same(obj), self.uids)
@@ -160,21 +162,18 @@ class Cluster:
         return {"kind": kind, "metadata": {k: v for k, v in obj["metadata"].items() if k in kept}, "spec": spec}
 
     async def settles(self, want: dict[str, Any], wait: float) -> None:
-        """Wait until the state has been as wanted for a while."""
+        """Wait until the operator rests, `wait` seconds from now at the earliest, and the state is as wanted."""
         loop = asyncio.get_running_loop()
-        start = since = loop.time()
-        last: Any = None
+        start = loop.time()
         while True:
-            seen = await self.look()
-            now = loop.time()
-            if seen != last:
-                last, since = seen, now
-            calm = now - max(since, start + wait) >= _CALM
-            if calm and seen == want:
+            seen, settled = await self.look()
+            waited = loop.time() - start
+            if settled and waited >= wait and seen == want:
                 return
-            if now - start > wait + _PATIENCE:
-                assert not list(differences(want, seen)), "\n".join(differences(want, seen))
-            await asyncio.sleep(0.1)
+            if waited > wait + _PATIENCE:
+                told = list(differences(want, seen))
+                raise AssertionError("\n".join(told) or "as wanted, but the operator does not come to rest")
+            await asyncio.sleep(_BETWEEN_LOOKS)
 
 
 def plain_status(backend: dict[str, Any]) -> dict[str, Any]:
@@ -264,20 +263,25 @@ async def test_recorded_workload(case: Case, client: Client) -> None:
     backends = case.all("backend")
     namespace = backends[0]["metadata"]["namespace"]
     await client.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}})
-    cluster = Cluster(client, namespace)
     options = Options(metrics_address="0", health_address="0", handle_signals=False)
     manager = Manager(Client(client.connection, field_manager="inferencecache-controller"), options=options)
     register(manager, registries=load_adapters())
+    cluster = Cluster(client, manager, namespace)
     operator = asyncio.create_task(manager.run())
     try:
         for obj in [*case.all("given"), *backends]:
             await cluster.store(obj)
-        wanted = iter(recorded(case))
-        await cluster.settles(next(wanted), case.options.get("wait", 0))
-        for step in case.one("steps") or []:
+        first, *rest = recorded(case)
+        await cluster.settles(first, case.options.get("wait", 0))
+        steps = case.one("steps") or []
+        for step, want in zip(steps, rest, strict=True):
             for action in step["do"]:
                 await cluster.act(action)
-            await cluster.settles(next(wanted), step.get("wait", 0))
+            await cluster.settles(want, step.get("wait", 0))
+        manager.stop()
+        await operator  # whatever it still had to tell is told now
+        left, _ = await cluster.look()
+        assert left["events"] == [first, *rest][-1]["events"]
     finally:
         manager.stop()
         await operator
