@@ -2,15 +2,19 @@
 
     python hack/generate.py [--check]
 
-Generated are the CRDs, the controller's ClusterRole, the roles of each kind, the webhook configurations and the
-reference page of the flags. They are committed, so that a reader and `kubectl apply -k` need nothing but the files.
+Generated are the CRDs, the controller's ClusterRole, the roles of each kind, the webhook configurations, the reference
+pages and the modules of the protobuf messages. They are committed, so that a reader and `kubectl apply -k` need nothing
+but the files.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
+import tempfile
 from pathlib import Path
+
+from grpc_tools import protoc
 
 from inferencecache.api import KINDS, dump_crd
 from inferencecache.api.schema import render_crd
@@ -35,7 +39,16 @@ def generated() -> dict[Path, str]:
     }
     crds = {manifests / "crd" / f"{kind.resource.plural}.yaml": dump_crd(render_crd(kind)) for kind in KINDS}
     pages = {Path("docs") / "reference" / "flags.md": flags_page()}
-    return {path: _HEADER + text for path, text in files.items()} | crds | pages
+    return {path: _HEADER + text for path, text in files.items()} | crds | pages | _protobuf_modules()
+
+
+def _protobuf_modules() -> dict[Path, str]:
+    package = Path("inferencecache") / "wire" / "v1alpha1"
+    with tempfile.TemporaryDirectory() as out:
+        source = package / "inferencecache.proto"
+        if protoc.main(["", f"-I{ROOT}", f"--python_out={out}", f"--pyi_out={out}", str(ROOT / source)]) != 0:
+            raise SystemExit(f"{source} does not compile")
+        return {package / path.name: path.read_text() for path in (Path(out) / package).iterdir()}
 
 
 def _kustomization(resources: list[str]) -> str:
