@@ -142,10 +142,11 @@ class Actor:
                 return cached
         live = await self._live(kind, Key.of(backend))
         await self._check_stays(backend)
+        if live is None:
+            # Just read, so not read again; without force, a namesake made in this moment is a conflict, not ours.
+            return await self._client.apply(wanted(None), owner=backend, force=False)
         written = await apply_child(self._client, wanted(live), live, backend, paths)
-        if written is not None:
-            return written
-        return live if live is not None else wanted(None)
+        return live if written is None else written
 
     async def _check_stays(self, backend: CacheBackend) -> None:
         try:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+import json
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -12,20 +14,41 @@ from inferencecache.adapters.registry import load_adapters
 from inferencecache.api import crds
 from inferencecache.api.cachebackend import CacheBackend
 from inferencecache.controllers import register
+from inferencecache.controllers.cachebackend.act import Actor, BackendIsLeaving, child_informers
+from inferencecache.controllers.cachebackend.plan import plan_for
+from inferencecache.kube.cache import Cache
 from inferencecache.kube.client import Client
 from inferencecache.kube.envtest import install_crds
 from inferencecache.kube.errors import NotFound
-from inferencecache.kube.kinds import Deployment, Service, StatefulSet
+from inferencecache.kube.kinds import Deployment, HorizontalPodAutoscaler, Service, StatefulSet
 from inferencecache.kube.manager import Manager, Options
-from inferencecache.kube.resource import Key, Kind
+from inferencecache.kube.resource import Key, Kind, Manifest, path_of
+from tests.integration.controllers.rest import at_rest, passes
 from tests.integration.kube.waiting import eventually
 
 
+class Counting(Client):
+    """A client that remembers its requests, as `METHOD path`."""
+
+    asked: Counter[str]
+
+    async def request(self, method: str, path: str, **more: Any) -> bytes:
+        self.asked[f"{method} {path}"] += 1
+        return await super().request(method, path, **more)
+
+
 @pytest.fixture
-async def operator(client: Client) -> AsyncIterator[Manager]:
+def counting(client: Client) -> Counting:
+    counting = Counting(client.connection, field_manager="inferencecache-controller")
+    counting.asked = Counter()
+    return counting
+
+
+@pytest.fixture
+async def operator(client: Client, counting: Counting) -> AsyncIterator[Manager]:
     await install_crds(client, crds())
     options = Options(metrics_address="0", health_address="0", handle_signals=False)
-    manager = Manager(Client(client.connection, field_manager="inferencecache-controller"), options=options)
+    manager = Manager(counting, options=options)
     register(manager, registries=load_adapters())
     running = asyncio.create_task(manager.run())
     yield manager
@@ -46,6 +69,27 @@ def managed(namespace: str, **spec: Any) -> dict[str, Any]:
 async def reason(client: Client, key: Key) -> str:
     found = (await client.get(CacheBackend, key)).status.conditions or ()
     return next((one.reason for one in found if one.type == "Ready"), "")
+
+
+async def resting(client: Client, namespace: str, operator: Manager, kind: type[Kind]) -> list[Manifest]:
+    """The objects of a kind once the operator is at rest."""
+    kinds = (CacheBackend, Deployment, StatefulSet, Service, HorizontalPodAutoscaler)
+
+    async def look() -> dict[str, list[Manifest]]:
+        return {
+            one.resource.kind: json.loads(await client.request("GET", path_of(one.resource, namespace)))["items"]
+            for one in kinds
+        }
+
+    found = await eventually(look, lambda live: at_rest(operator, namespace, live))
+    return found[kind.resource.kind]
+
+
+def _now(read: Callable[[], float]) -> Callable[[], Awaitable[float]]:
+    async def look() -> float:
+        return read()
+
+    return look
 
 
 async def test_a_foreign_service_is_named_and_left_alone(client: Client, namespace: str, operator: Manager) -> None:
@@ -79,8 +123,44 @@ async def test_a_change_of_kind_replaces_the_workload(client: Client, namespace:
 
     await client.create(managed(namespace, deploymentKind="StatefulSet"))
     await eventually(kinds, lambda seen: seen == (False, True))
-    stateful = await client.get(StatefulSet, key)
-    await asyncio.sleep(1)
-    assert (await client.get(StatefulSet, key)).metadata.resource_version == stateful.metadata.resource_version
+    stateful = await resting(client, namespace, operator, StatefulSet)
+    before = passes()
+    await client.patch(CacheBackend.resource, key, {"metadata": {"annotations": {"touched": "yes"}}})
+    await eventually(_now(passes), lambda now: now > before)
+    assert await resting(client, namespace, operator, StatefulSet) == stateful, "a pass changes nothing"
     await client.patch(CacheBackend.resource, key, {"spec": {"deploymentKind": "Deployment"}})
     await eventually(kinds, lambda seen: seen == (True, False))
+
+
+async def test_a_new_child_is_read_once_and_written_once(
+    client: Client, namespace: str, operator: Manager, counting: Counting
+) -> None:
+    await client.create(managed(namespace, autoscaling={"minReplicas": 2, "maxReplicas": 3}))
+    await eventually(lambda: reason(client, Key(namespace, "kv")), lambda seen: seen == "RolloutInProgress")
+    await resting(client, namespace, operator, Deployment)
+    for kind in (Deployment, Service, HorizontalPodAutoscaler):
+        path = path_of(kind.resource, namespace, "kv")
+        assert (counting.asked[f"GET {path}"], counting.asked[f"PATCH {path}"]) == (1, 1)
+
+
+@pytest.mark.parametrize("fate", ["gone", "leaving", "namesake"])
+async def test_no_child_is_written_for_a_backend_that_leaves_unheard_of(
+    client: Client, namespace: str, fate: str
+) -> None:
+    """Decision F2: what the cache says of the backend may be old, and the deletion of a child is heard first."""
+    await install_crds(client, crds())
+    key = Key(namespace, "kv")
+    manifest = managed(namespace)
+    if fate == "leaving":
+        manifest["metadata"]["finalizers"] = ["test.dev/hold"]
+    cached = CacheBackend.decode(await client.create(manifest))
+    await client.delete(CacheBackend.resource, key)
+    if fate == "namesake":
+        await client.create(manifest)
+    actor = Actor(client, child_informers(Cache(client)))
+    with pytest.raises(BackendIsLeaving):
+        await actor.act(cached, plan_for(cached, *load_adapters()))
+    for kind in (Deployment, Service):
+        assert await client.list(kind, namespace=namespace) == []
+    if fate == "leaving":
+        await client.patch(CacheBackend.resource, key, {"metadata": {"finalizers": None}})
