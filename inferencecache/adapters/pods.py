@@ -23,7 +23,9 @@ _SHELL_LINE = re.compile(r"\s*(?:exec\s+|env\s+|[A-Za-z_]\w*=\S*\s+)*(?:\S*/)?(?
 _FORWARDS = re.compile(r"\$(?:[@*]|\{[@*])")
 _DEFAULTED: Final = frozenset(
     {"imagePullPolicy", "terminationMessagePath", "terminationMessagePolicy", "timeoutSeconds", "successThreshold"}
+    | {"apiVersion"}  # of a fieldRef
 )
+_TOKEN_DIRECTORY: Final = "/var/run/secrets/kubernetes.io/serviceaccount"
 
 
 def engine_container(pod_spec: PodSpec, name: str) -> Container:
@@ -143,8 +145,9 @@ def upsert_named(holder: dict[str, Any], field: str, item: dict[str, Any], key: 
 
 
 def same_render(wanted: Any, found: Any) -> bool:
-    """Whether `found` is `wanted`, apart from defaults that the API server adds to containers and probes."""
+    """Whether `found` is `wanted`, apart from what the API server adds to containers: defaults, the token's mount."""
     if isinstance(wanted, dict) and isinstance(found, dict):
+        wanted, found = _without_token(wanted), _without_token(found)
         added = found.keys() - wanted.keys()
         return (
             added <= _DEFAULTED
@@ -154,6 +157,16 @@ def same_render(wanted: Any, found: Any) -> bool:
     if isinstance(wanted, list) and isinstance(found, list):
         return len(wanted) == len(found) and all(map(same_render, wanted, found))
     return bool(type(wanted) is type(found) and wanted == found)
+
+
+def _without_token(value: dict[str, Any]) -> dict[str, Any]:
+    """A container without the mount of its service account's token; anything else as it is."""
+    mounts = value.get("volumeMounts")
+    if not isinstance(mounts, list):
+        return value
+    kept = [m for m in mounts if not (isinstance(m, dict) and m.get("mountPath") == _TOKEN_DIRECTORY)]
+    without = {field: item for field, item in value.items() if field != "volumeMounts"}
+    return {**without, "volumeMounts": kept} if kept else without
 
 
 def upsert_env(container: Container, name: str, value: str) -> None:

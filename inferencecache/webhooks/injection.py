@@ -20,7 +20,7 @@ import structlog
 
 from inferencecache.adapters.binding import Binding, UnknownProvider, binding_for
 from inferencecache.adapters.overrides import apply_overrides
-from inferencecache.adapters.pods import KERNEL_CHECK, SUBSCRIBER, engine_container
+from inferencecache.adapters.pods import KERNEL_CHECK, SUBSCRIBER, engine_container, same_render, upsert_named
 from inferencecache.adapters.registry import (
     ChecksKernels,
     InjectionError,
@@ -222,14 +222,11 @@ def _kernel_check(spec: Manifest, adapter: RuntimeAdapter, backend: CacheBackend
         except Exception:
             log.exception("kernel check not rendered", namespace=backend.metadata.namespace, name=backend.metadata.name)
             return
+    if check is not None:
+        upsert_named(spec, "initContainers", check)
+        return
     present: list[Manifest] = spec.get("initContainers") or []
-    kept = [
-        check if container.get("name") == KERNEL_CHECK else container
-        for container in present
-        if container.get("name") != KERNEL_CHECK or check is not None
-    ]
-    if check is not None and not any(container is check for container in kept):
-        kept.append(check)
+    kept = [container for container in present if container.get("name") != KERNEL_CHECK]
     if kept:
         spec["initContainers"] = kept
     elif present:
@@ -248,18 +245,9 @@ def _subscriber(spec: Manifest, adapter: RuntimeAdapter, backend: CacheBackend, 
     containers: list[Manifest] = spec.get("containers") or []
     present = next((container for container in containers if container.get("name") == SUBSCRIBER), None)
     if present is not None:
-        return _renders(sidecar, present)
+        return same_render(sidecar, present)
     spec["containers"] = [*containers, sidecar]
     return True
-
-
-def _renders(wanted: Any, found: Any) -> bool:
-    """Whether a container is our own render, to which the API server may have added defaults since (decision A3)."""
-    if isinstance(wanted, dict) and isinstance(found, dict):
-        return all(key in found and _renders(value, found[key]) for key, value in wanted.items())
-    if isinstance(wanted, list) and isinstance(found, list):
-        return len(wanted) == len(found) and all(map(_renders, wanted, found))
-    return bool(type(wanted) is type(found) and wanted == found)
 
 
 # -------------------------------------------------------------------------------------------------- annotations

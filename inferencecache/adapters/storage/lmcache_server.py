@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from inferencecache.adapters.registry import RenderError, Workload, storage
-from inferencecache.adapters.storage.workload import container, resources, service_port
+from inferencecache.adapters.registry import Workload, storage
+from inferencecache.adapters.storage.workload import container, declared, resources, service_port
 from inferencecache.api import constants as c
 from inferencecache.api.cachebackend import CacheBackend, RemoteStorage, ServerSpec
 
@@ -23,16 +23,11 @@ class ManagedLMCacheServer:
         return storage.provider == c.PROVIDER_LMCACHE_SERVER and storage.managed
 
     def render(self, backend: CacheBackend) -> Workload:
-        declared = backend.spec.remote_storage
-        if declared is None:
-            raise RenderError("spec.remoteStorage is needed to render an LMCache server")
-        block = declared.lm_cache_server or ServerSpec()
-        command, *args = block.command or _COMMAND
+        block = declared(backend).lm_cache_server or ServerSpec()
         server = container(
             "lmcache-server",
             image=block.image or DEFAULT_IMAGE,
-            command=[command],
-            args=list(args),
+            argv=block.command or _COMMAND,
             ports={"lmcache": PORT},
             resources=resources(backend),
             first_check_after=5,

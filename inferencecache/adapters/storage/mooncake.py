@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from inferencecache.adapters.registry import RenderError, Workload, storage
-from inferencecache.adapters.storage.workload import container, resources, service_port
+from inferencecache.adapters.registry import Workload, storage
+from inferencecache.adapters.storage.workload import container, declared, resources, service_port
 from inferencecache.api import constants as c
 from inferencecache.api.cachebackend import CacheBackend, RemoteStorage, ServerSpec
 
@@ -35,16 +35,11 @@ class ManagedMooncake:
         return storage.provider == c.PROVIDER_MOONCAKE and storage.managed
 
     def render(self, backend: CacheBackend) -> Workload:
-        declared = backend.spec.remote_storage
-        if declared is None:
-            raise RenderError("spec.remoteStorage is needed to render a Mooncake master")
-        block = declared.mooncake or ServerSpec()
-        command, *args = block.command or _COMMAND
+        block = declared(backend).mooncake or ServerSpec()
         master = container(
             "mooncake-master",
             image=block.image or DEFAULT_IMAGE,
-            command=[command],
-            args=list(args),
+            argv=block.command or _COMMAND,
             ports={"mooncake-rpc": RPC_PORT, "mooncake-meta": METADATA_PORT, "metrics": METRICS_PORT},
             resources=resources(backend),
             first_check_after=5,

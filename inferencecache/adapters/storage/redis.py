@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from inferencecache.adapters.registry import RenderError, Workload, storage
-from inferencecache.adapters.storage.workload import container, resources, service_port
+from inferencecache.adapters.registry import Workload, storage
+from inferencecache.adapters.storage.workload import container, declared, resources, service_port
 from inferencecache.api import constants as c
 from inferencecache.api.cachebackend import CacheBackend, RedisSpec, RemoteStorage
 from inferencecache.api.quantity import Quantity
@@ -23,15 +23,11 @@ class ManagedRedis:
         return storage.provider == c.PROVIDER_REDIS and storage.managed
 
     def render(self, backend: CacheBackend) -> Workload:
-        declared = backend.spec.remote_storage
-        if declared is None:
-            raise RenderError("spec.remoteStorage is needed to render a Redis")
-        block = declared.redis or RedisSpec()
+        block = declared(backend).redis or RedisSpec()
         server = container(
             "redis-l2",
             image=block.image or DEFAULT_IMAGE,
-            command=None,  # the image's entry point gives up root before it starts the server
-            args=[
+            argv=[
                 "redis-server",
                 *("--save", ""),
                 *("--appendonly", "no"),
@@ -39,6 +35,7 @@ class ManagedRedis:
                 *("--maxmemory", str(max_memory(block))),
                 *("--maxmemory-policy", "allkeys-lru"),
             ],
+            through_entry_point=True,  # it gives up root before it starts the server
             ports={"redis": PORT},
             resources=resources(backend),
             first_check_after=3,

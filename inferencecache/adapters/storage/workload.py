@@ -3,24 +3,31 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 from typing import Any, Final
 
-from inferencecache.adapters.registry import Container
-from inferencecache.api.cachebackend import CacheBackend
+from inferencecache.adapters.registry import Container, RenderError
+from inferencecache.api.cachebackend import CacheBackend, RemoteStorage
 from inferencecache.api.quantity import Quantity
 
 DEFAULT_RESOURCES: Final = {"requests": {"memory": "4Gi"}, "limits": {"memory": "8Gi"}}
 AUTOSCALING_CPU_REQUEST: Final = "250m"
 
 
+def declared(backend: CacheBackend) -> RemoteStorage:
+    """The declaration that a store is rendered from. Raises `RenderError`."""
+    if backend.spec.remote_storage is None:
+        raise RenderError(f"CacheBackend {backend.metadata.name} has no spec.remoteStorage to render")
+    return backend.spec.remote_storage
+
+
 def resources(backend: CacheBackend) -> dict[str, Any]:
-    """The resources of a managed store's container.
+    """The resources of a managed store's container. Raises `RenderError`.
 
     An explicit block, even an empty one, replaces the default. An autoscaler divides by the CPU request, so one is made
     up where there is none, or none above zero (seed: Resources).
     """
-    storage = backend.spec.remote_storage
-    block = storage.provider_block if storage else None
+    block = declared(backend).provider_block
     given = block.resources if block else None
     wanted: dict[str, Any] = copy.deepcopy(DEFAULT_RESOURCES) if given is None else given.manifest()
     if backend.spec.autoscaling is not None:
@@ -34,13 +41,17 @@ def container(
     name: str,
     *,
     image: str,
-    command: list[str] | None,
-    args: list[str],
+    argv: Sequence[str],
     ports: dict[str, int],
     resources: dict[str, Any],
     first_check_after: int,
+    through_entry_point: bool = False,
 ) -> Container:
-    """A store's container, ready once its first port accepts connections."""
+    """A store's container, ready once its first port accepts connections.
+
+    `argv` takes the place of the image's entry point, or, `through_entry_point`, is what that is given to run.
+    """
+    command, args = ([], [*argv]) if through_entry_point else ([argv[0]], [*argv[1:]])
     return {
         "name": name,
         "image": image,
