@@ -10,8 +10,6 @@ import typer
 
 from inferencecache.cli.output import Format, to_json, to_yaml_stream, unified_diff
 
-_NO_UID = "00000000-0000-0000-0000-000000000000"
-
 
 def inject(
     filename: Annotated[
@@ -29,12 +27,13 @@ def inject(
     """Print each Pod wired to its CacheBackend, or what would change in it; stderr says what was decided and why."""
     from inferencecache.adapters.registry import Settings, load_adapters
     from inferencecache.cli.offline import DEFAULT_NAMESPACE, backends_of, fail, load_or_fail
+    from inferencecache.controllers.cachebackend.published import as_published
     from inferencecache.webhooks import injection
     from inferencecache.webhooks.pods import UnreadablePod, view_of
 
     documents = load_or_fail(filename)
     runtimes, storage = load_adapters()
-    backends = [_as_published(backend, runtimes, storage) for backend in backends_of(documents)]
+    backends = [as_published(backend, runtimes, storage) for backend in backends_of(documents)]
     pods = [document for document in documents if (document.manifest["apiVersion"], document.kind) == ("v1", "Pod")]
     if not pods:
         fail(f"no Pod in {', '.join(filename)}")
@@ -65,18 +64,3 @@ def _shown(results: Sequence[tuple[dict[str, Any], dict[str, Any]]], output: For
 def _name(pod: dict[str, Any]) -> str:
     metadata = pod.get("metadata") or {}
     return f"pod/{metadata.get('name') or metadata.get('generateName') or ''}"
-
-
-def _as_published(backend: Any, runtimes: Any, storage: Any) -> Any:
-    """The backend with what the cluster would have added by now: a UID, and the endpoint of a managed store."""
-    from inferencecache.controllers.cachebackend.children import children_for, endpoint_of
-    from inferencecache.controllers.cachebackend.plan import plan_for
-
-    metadata, status = backend.metadata, backend.status
-    if not metadata.uid:
-        metadata = metadata.model_copy(update={"uid": _NO_UID})
-    plan = plan_for(backend, runtimes, storage)
-    if plan.store is not None and not (status.endpoint or "").strip():
-        service = children_for(backend, plan.store, live_replicas=None).service
-        status = status.model_copy(update={"endpoint": endpoint_of(backend, service)})
-    return backend.model_copy(update={"metadata": metadata, "status": status})

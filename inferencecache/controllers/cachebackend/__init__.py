@@ -10,4 +10,6 @@ One pass goes through these modules, and only the first and the last two of them
     status    from the decision to the whole status, and the patch that writes it     (pure)
     narrate   which Events the change from one status to the next deserves            (pure)
     reconciler  the order of these, one status write, Events only after it
+
+`published` says offline what all of that would have made of a backend.
 """
