@@ -4,7 +4,9 @@ Admission cannot do it itself, because a Pod has no UID before it is stored. So 
 the annotations that admission left and runs on the leader only. The second tells why a selected Pod was not wired,
 which no annotation says: it runs on every replica, and each knows what it admitted itself.
 
-Each Pod, by its UID, is told about once in the life of a process; what a restart repeats, the recorder aggregates.
+Each Pod, by its UID, is told about once in the life of a process. Of the Pods that a process finds when it starts, only
+those that have not started yet are told about: the process before it may not have come to them, whereas telling again
+about every engine of the cluster would say nothing new.
 """
 
 from __future__ import annotations
@@ -29,6 +31,7 @@ INJECTED: Final = "InjectedByCacheBackend"
 SKIPPED: Final = "SkippedByOperator"
 NOT_INJECTED: Final = "NotInjected"
 
+_PENDING: Final = "Pending"
 _REMEMBERED: Final = 20_000
 _LABEL: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _SUBDOMAIN: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
@@ -55,7 +58,7 @@ def was_skipped(pod: Pod) -> bool:
 def is_annotated(change: Change[Pod]) -> bool:
     """A new Pod about which there is something to tell."""
     pod = change.new
-    if change.old is not None or pod is None:
+    if change.old is not None or pod is None or (change.initial and pod.status.phase != _PENDING):
         return False
     return bool(pod.metadata.annotations.get(c.ANNOTATION_INJECTED_BY)) or was_skipped(pod)
 
@@ -88,11 +91,18 @@ class EnginePodReconciler:
         return Result()
 
     async def _owner(self, pod: Pod, reference: str) -> CacheBackend | None:
-        """The backend that wired the Pod, read live; the UID tells it from a namesake (decision F12)."""
+        """The backend that wired the Pod; the UID tells it from a namesake (decision F12).
+
+        The cache's word is enough for it. That it is another one, or gone, is only believed live: the cache may not
+        have heard of a backend that was made together with its engines.
+        """
         key = owner_key(reference)
         uid = pod.metadata.annotations.get(c.ANNOTATION_INJECTED_BY_UID)
         if key is None or not uid:
             return None
+        known = self._cache.get(CacheBackend, key)
+        if known is not None and known.metadata.uid == uid:
+            return known
         try:
             backend = await self._client.get(CacheBackend, key)
         except NotFound:

@@ -1,0 +1,44 @@
+"""The controller's ClusterRole: enough to do its work, and nothing a reviewer would have to ask about."""
+
+from __future__ import annotations
+
+import pytest
+
+from inferencecache.controllers.rbac import rbac_rules
+
+GRANTED = {
+    (group, resource): set(rule["verbs"])
+    for rule in rbac_rules()
+    for group in rule["apiGroups"]
+    for resource in rule["resources"]
+}
+CHILDREN = [
+    ("", "services"),
+    ("apps", "deployments"),
+    ("apps", "statefulsets"),
+    ("autoscaling", "horizontalpodautoscalers"),
+]
+
+
+@pytest.mark.parametrize("resource", CHILDREN, ids=lambda resource: resource[1])
+def test_children_are_written_by_apply_and_never_replaced(resource: tuple[str, str]) -> None:
+    assert GRANTED[resource] == {"create", "delete", "get", "list", "patch", "watch"}
+
+
+def test_what_belongs_to_users_is_only_read() -> None:
+    assert GRANTED["", "pods"] == {"get", "list", "watch"}
+    assert GRANTED["inferencecache.io", "cachebackends"] == {"get", "list", "watch"}
+    assert GRANTED["inferencecache.io", "cachebackends/status"] == {"patch"}
+
+
+def test_nothing_else_is_granted_and_nothing_by_wildcard() -> None:
+    expected = {
+        *CHILDREN,
+        ("", "pods"),
+        ("events.k8s.io", "events"),
+        ("inferencecache.io", "cachebackends"),
+        ("inferencecache.io", "cachebackends/status"),
+        ("inferencecache.io", "cachebackends/finalizers"),
+    }
+    assert set(GRANTED) == expected
+    assert not any("*" in value for key, verbs in GRANTED.items() for value in (*key, *verbs))
