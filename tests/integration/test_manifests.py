@@ -1,4 +1,4 @@
-"""What `kubectl apply -k manifests/default` would install is accepted by a real API server, and so are the samples."""
+"""What `kubectl apply -k manifests/default` would install is accepted by a real API server."""
 
 from __future__ import annotations
 
@@ -32,12 +32,6 @@ def built(folder: Path) -> list[dict[str, Any]]:
     return list(yaml.safe_load_all(done.stdout))
 
 
-def samples() -> list[Path]:
-    return [
-        path for path in sorted(MANIFESTS.glob("samples/**/*.yaml")) if "# verify-samples: skip" not in path.read_text()
-    ]
-
-
 async def test_the_installation_is_accepted(client: Client, control_plane: ControlPlane) -> None:
     manifests = built(MANIFESTS / "default")
     await install_crds(client, [one for one in manifests if one["kind"] == "CustomResourceDefinition"])
@@ -63,14 +57,6 @@ async def test_the_pod_admission_policy_of_the_namespace_admits_the_controller(c
         "spec": template["spec"],
     }
     await client.apply(pod, dry_run=True)
-
-
-@pytest.mark.parametrize("path", samples(), ids=lambda path: path.name)
-async def test_samples_are_accepted(client: Client, namespace: str, path: Path) -> None:
-    await install_crds(client, [MANIFESTS / "crd"])
-    for manifest in yaml.safe_load_all(path.read_text()):  # noqa: ASYNC240 - a small local file
-        manifest["metadata"]["namespace"] = namespace
-        await client.apply(manifest, dry_run=True)
 
 
 async def test_the_schema_refuses_another_runtime(client: Client, namespace: str) -> None:

@@ -32,16 +32,6 @@ def written(path: Path, *manifests: dict[str, Any]) -> Path:
     return path
 
 
-def skipped(path: Path) -> bool:
-    return "# verify-samples: skip" in path.read_text()
-
-
-@pytest.mark.parametrize("path", sorted(SAMPLES.rglob("*.yaml")), ids=lambda path: path.name)
-def test_every_sample_is_admitted_unless_marked(path: Path) -> None:
-    result = run("validate", "-f", path)
-    assert result.exit_code == (1 if skipped(path) else 0), result.output
-
-
 def test_violations_print_as_path_kind_message() -> None:
     result = run("validate", "-f", SAMPLES / "_test" / "cachebackend-invalid-scale-to-zero-no-min.yaml")
     assert result.exit_code == 1

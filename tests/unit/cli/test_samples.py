@@ -1,0 +1,64 @@
+"""Every sample is admitted, and `inject` wires an engine Pod with it as the table in `tests/samples.py` promises."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+from typer.testing import CliRunner, Result
+
+from inferencecache.api import KINDS
+from inferencecache.cli.main import app
+from tests.samples import PROMISES, SAMPLES, SUBSCRIBER_IMAGE, Promise, backend_of, broken, documents, engine_pod
+
+ADMITTED = sorted(SAMPLES.glob("*.yaml"))
+REFUSED = sorted((SAMPLES / "_test").glob("*.yaml"))
+
+
+def run(*args: object, stdin: str | None = None) -> Result:
+    return CliRunner().invoke(app, [str(arg) for arg in args], input=stdin)
+
+
+@pytest.mark.parametrize("path", ADMITTED, ids=lambda path: path.name)
+def test_a_sample_is_admitted_without_a_warning(path: Path) -> None:
+    result = run("validate", "-f", path)
+    assert (result.exit_code, result.output) == (0, "")
+
+
+@pytest.mark.parametrize("path", REFUSED, ids=lambda path: path.name)
+def test_a_wrong_sample_is_refused(path: Path) -> None:
+    assert run("validate", "-f", path).exit_code == 1
+
+
+@pytest.mark.parametrize("path", [*ADMITTED, *REFUSED], ids=lambda path: path.name)
+def test_a_sample_starts_with_a_comment_for_its_reader(path: Path) -> None:
+    first, second, *_ = path.read_text().splitlines()
+    assert (second if first == "# verify-samples: skip" else first).startswith("# ")
+
+
+def test_every_kind_has_a_sample() -> None:
+    shown = {one["kind"] for path in ADMITTED for one in documents(path)}
+    assert {kind.resource.kind for kind in KINDS} <= shown
+
+
+def test_every_backend_of_a_sample_has_a_promise() -> None:
+    backends = {
+        (path.stem, one["metadata"]["name"])
+        for path in ADMITTED
+        for one in documents(path)
+        if one["kind"] == "CacheBackend"
+    }
+    assert backends == {(promise.sample, promise.backend) for promise in PROMISES}
+
+
+@pytest.mark.parametrize("promise", PROMISES, ids=str)
+def test_inject_wires_an_engine_as_promised(promise: Promise) -> None:
+    namespace = backend_of(promise)["metadata"].get("namespace", "default")
+    pod = engine_pod(promise)
+    pod["metadata"]["namespace"] = namespace
+    sample = SAMPLES / f"{promise.sample}.yaml"
+    flag = f"--kvevent-subscriber-image={SUBSCRIBER_IMAGE}"
+    result = run("inject", "-f", sample, "-f", "-", flag, stdin=yaml.safe_dump(pod))
+    assert result.exit_code == 0, result.output
+    assert broken(promise, yaml.safe_load(result.stdout), namespace) == [], result.stdout
