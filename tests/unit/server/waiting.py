@@ -1,0 +1,20 @@
+"""Waiting for what happens in its own time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+async def eventually(look: Callable[[], T | None], within: float = 10.0) -> T:
+    """What `look` finds, once it finds something; fails after `within` seconds."""
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + within
+    while loop.time() < deadline:
+        if (found := look()) is not None:
+            return found
+        await asyncio.sleep(0.001)
+    raise AssertionError(f"nothing was found within {within:g} s")
