@@ -3,8 +3,8 @@
     python hack/generate.py [--check]
 
 Generated are the CRDs, the controller's ClusterRole, the roles of each kind, the webhook configurations, the reference
-pages and the modules of the protobuf messages. They are committed, so that a reader and `kubectl apply -k` need nothing
-but the files.
+pages, the examples on the engines' pages and the modules of the protobuf messages. They are committed, so that a reader
+and `kubectl apply -k` need nothing but the files.
 """
 
 from __future__ import annotations
@@ -16,11 +16,15 @@ from pathlib import Path
 
 from grpc_tools import protoc
 
+from inferencecache.adapters.registry import load_adapters
 from inferencecache.api import KINDS, dump_crd
 from inferencecache.api.schema import render_crd
 from inferencecache.cli import install
 from inferencecache.cli.output import to_yaml_stream
-from inferencecache.cli.reference import flags_page
+from inferencecache.cli.reference.api import api_page
+from inferencecache.cli.reference.examples import filled
+from inferencecache.cli.reference.flags import flags_page
+from inferencecache.cli.reference.support import support_page
 
 ROOT = Path(__file__).resolve().parent.parent
 _HEADER = "# Generated from the code by `make generate`; change the code, not this file.\n"
@@ -38,8 +42,22 @@ def generated() -> dict[Path, str]:
         manifests / "crd" / "kustomization.yaml": _kustomization([f"{kind.resource.plural}.yaml" for kind in KINDS]),
     }
     crds = {manifests / "crd" / f"{kind.resource.plural}.yaml": dump_crd(render_crd(kind)) for kind in KINDS}
-    pages = {Path("docs") / "reference" / "flags.md": flags_page()}
-    return {path: _HEADER + text for path, text in files.items()} | crds | pages | _protobuf_modules()
+    return {path: _HEADER + text for path, text in files.items()} | crds | _pages() | _protobuf_modules()
+
+
+def _pages() -> dict[Path, str]:
+    """The reference, and the pages of the engines with their blocks filled in."""
+    reference, engines = Path("docs") / "reference", Path("docs") / "engines"
+    examples = {
+        page.relative_to(ROOT): filled(page.read_text(), samples=ROOT / "manifests" / "samples", engines=ROOT / engines)
+        for page in sorted((ROOT / engines).glob("*.md"))
+    }
+    return {
+        reference / "api.md": api_page(),
+        reference / "flags.md": flags_page(),
+        reference / "support.md": support_page(*load_adapters()),
+        **examples,
+    }
 
 
 def _protobuf_modules() -> dict[Path, str]:

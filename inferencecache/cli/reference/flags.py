@@ -7,13 +7,16 @@ from typing import Any
 from typer.core import TyperOption
 from typer.main import get_command
 
-_INTRODUCTION = """\
+from inferencecache.cli.reference.markdown import GENERATED, table
+
+_INTRODUCTION = f"""\
 # Flags
 
-<!-- Generated from the code by `make generate`; change the code, not this file. -->
+{GENERATED}
 
 Long names may be written with one dash or two, values after a space or `=`, booleans as `--flag` or `--flag=false`,
-durations as `30s`, `5m` or `1h30m`. A flag that is not listed is an error (exit 2)."""
+durations as `30s`, `5m` or `1h30m`. A flag that is not listed is an error (exit 2).
+"""
 
 
 def flags_page() -> str:
@@ -22,23 +25,22 @@ def flags_page() -> str:
 
     root: Any = get_command(app)
     sections = [_section(name, command) for name, command in root.commands.items()]
-    return _INTRODUCTION + "\n".join(sections)
+    return "\n".join([_INTRODUCTION, *sections])
 
 
 def _section(name: str, command: Any) -> str:
     summary = (command.help or "").strip()
     options = [param for param in command.params if isinstance(param, TyperOption) and not param.hidden]
-    rows = "".join(_row(option) for option in options)
-    return f"## inferencecache {name}\n\n{summary}\n\n| Flag | Default | Meaning |\n|---|---|---|\n{rows}"
+    rows = table(("Flag", "Default", "Meaning"), map(_row, options))
+    return f"## inferencecache {name}\n\n{summary}\n\n{rows}"
 
 
-def _row(option: TyperOption) -> str:
+def _row(option: TyperOption) -> tuple[str, str, str]:
     names = ", ".join(f"`{name}`" for name in sorted(option.opts, key=lambda name: (not name.startswith("--"), name)))
     default = option.show_default if isinstance(option.show_default, str) else _value(option.default)
     if option.required:
         default = "required"
-    meaning = (option.help or "").replace("|", "\\|")
-    return f"| {names} | {default} | {meaning} |\n"
+    return names, default, option.help or ""
 
 
 def _value(default: Any) -> str:
