@@ -22,7 +22,7 @@ from inferencecache.api.schema import render_crd
 from inferencecache.cli import install
 from inferencecache.cli.output import to_yaml_stream
 from inferencecache.cli.reference.api import api_page
-from inferencecache.cli.reference.examples import filled
+from inferencecache.cli.reference.examples import filled, samples_page
 from inferencecache.cli.reference.flags import flags_page
 from inferencecache.cli.reference.support import support_page
 
@@ -46,16 +46,17 @@ def generated() -> dict[Path, str]:
 
 
 def _pages() -> dict[Path, str]:
-    """The reference, and the pages of the engines with their blocks filled in."""
-    reference, engines = Path("docs") / "reference", Path("docs") / "engines"
+    """The reference, the list of samples, and the pages of the engines with their blocks filled in."""
+    reference, engines, samples = Path("docs") / "reference", Path("docs") / "engines", Path("manifests") / "samples"
     examples = {
-        page.relative_to(ROOT): filled(page.read_text(), samples=ROOT / "manifests" / "samples", engines=ROOT / engines)
+        page.relative_to(ROOT): filled(page.read_text(), samples=ROOT / samples, engines=ROOT / engines)
         for page in sorted((ROOT / engines).glob("*.md"))
     }
     return {
         reference / "api.md": api_page(),
         reference / "flags.md": flags_page(),
         reference / "support.md": support_page(*load_adapters()),
+        samples / "README.md": samples_page(ROOT / samples),
         **examples,
     }
 

@@ -10,7 +10,7 @@ import pytest
 from inferencecache.controllers.cachebackend import reasons
 
 ROOT = Path(__file__).parents[2]
-PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("manifests/**/*.md")])
 
 
 def anchors(page: Path) -> set[str]:

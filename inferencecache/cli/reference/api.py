@@ -29,7 +29,8 @@ _INTRODUCTION = f"""\
 Group `inferencecache.io`, version `v1alpha1`. A field without a default is absent unless you set it. A duration is
 written as `30s`, `5m` or `1h30m`, a quantity as `500m` or `8Gi`; types with a name of their own are those of a Pod. The
 rules of a kind are enforced by the API server itself and say what to do about a refusal; the webhooks know them, too,
-and some more. Which engines, caches and stores go together is in [support.md](support.md).
+and some more. Which engines, caches and stores go together is in [support.md](support.md), what conditions and Events
+mean in [the guide](../cachebackend.md#reading-the-status).
 """
 _SCALARS: Final[dict[Any, str]] = {
     str: "string",

@@ -8,12 +8,13 @@ what an engine Pod becomes:
     <!-- pod: cachebackend-lmcache -->
 
 each up to the next `<!-- end -->`. The Pod is `engine-<container>.yaml` beside the page, with the labels that the
-sample's backend selects.
+sample's backend selects. The list of samples is made from the comments they start with.
 """
 
 from __future__ import annotations
 
 import copy
+import itertools
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -25,7 +26,7 @@ from inferencecache.api import CacheBackend
 from inferencecache.cli.documents import load
 from inferencecache.cli.offline import DEFAULT_NAMESPACE, backends_of
 from inferencecache.cli.output import to_yaml_stream, unified_diff
-from inferencecache.cli.reference.markdown import fenced
+from inferencecache.cli.reference.markdown import GENERATED, fenced, table
 from inferencecache.controllers.cachebackend.children import children_for
 from inferencecache.controllers.cachebackend.plan import plan_for
 from inferencecache.controllers.cachebackend.published import as_published
@@ -34,6 +35,10 @@ from inferencecache.webhooks.pods import view_of
 
 _BLOCK: Final = re.compile(r"(<!-- (\w+): ([\w-]+) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
 _SETTINGS: Final = Settings(kvevent_subscriber_image=f"inferencecache:{__version__}")
+
+
+SKIP_MARK: Final = "# verify-samples: skip"
+"""First line of a sample that a dry run cannot try as it is."""
 
 
 class BlockError(Exception):
@@ -58,6 +63,17 @@ def filled(page: str, *, samples: Path, engines: Path) -> str:
         return f"{start}\n{_BLOCKS[what](path, engines)}\n{end}"
 
     return _BLOCK.sub(block, page)
+
+
+def samples_page(samples: Path) -> str:
+    """The list of the samples in a folder, each with what its first comment says."""
+    rows = [(f"[{path.stem}]({path.name})", _comment(path)) for path in sorted(samples.glob("*.yaml"))]
+    return f"# Samples\n\n{GENERATED}\n\n{table(('Sample', 'What it shows'), rows)}"
+
+
+def _comment(path: Path) -> str:
+    lines = itertools.takewhile(lambda line: line.startswith("#"), path.read_text().splitlines())
+    return " ".join(line.removeprefix("#").strip() for line in lines if line != SKIP_MARK)
 
 
 def _sample(path: Path, engines: Path) -> str:

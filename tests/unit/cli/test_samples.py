@@ -10,6 +10,7 @@ from typer.testing import CliRunner, Result
 
 from inferencecache.api import KINDS
 from inferencecache.cli.main import app
+from inferencecache.cli.reference.examples import SKIP_MARK, samples_page
 from tests.samples import PROMISES, SAMPLES, SUBSCRIBER_IMAGE, Promise, backend_of, broken, documents, engine_pod
 
 ADMITTED = sorted(SAMPLES.glob("*.yaml"))
@@ -34,7 +35,14 @@ def test_a_wrong_sample_is_refused(path: Path) -> None:
 @pytest.mark.parametrize("path", [*ADMITTED, *REFUSED], ids=lambda path: path.name)
 def test_a_sample_starts_with_a_comment_for_its_reader(path: Path) -> None:
     first, second, *_ = path.read_text().splitlines()
-    assert (second if first == "# verify-samples: skip" else first).startswith("# ")
+    assert (second if first == SKIP_MARK else first).startswith("# ")
+
+
+def test_the_list_of_samples_says_what_each_shows() -> None:
+    page = samples_page(SAMPLES)
+    assert page.count("\n| [") == len(ADMITTED)
+    assert "[cache_v1alpha1_cacheindex](cache_v1alpha1_cacheindex.yaml) | The cluster-wide view of the" in page
+    assert SKIP_MARK.removeprefix("# ") not in page
 
 
 def test_every_kind_has_a_sample() -> None:
