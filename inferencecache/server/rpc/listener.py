@@ -1,0 +1,188 @@
+"""The rim of the gRPC stack: sockets, TLS, silence, and an orderly end.
+
+One protocol object per TCP connection carries bytes between asyncio and a `Connection`. Three kinds of peers are dealt
+with here, as only the rim sees them: one that never says what it speaks, one that is gone without a word, which a PING
+finds out, and one that does not read, from which nothing more is read until it does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import ssl
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any, Final, cast
+
+from inferencecache.server.rpc.calls import Calls, RequestHead
+from inferencecache.server.rpc.connection import Connection
+from inferencecache.server.rpc.methods import MethodTable
+
+ALPN: Final = ["h2"]
+_TASK_NAME: Final = "rpc"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Patience:
+    """How long to wait for a peer, in seconds."""
+
+    greeting: float = 10.0
+    """For the TLS handshake, and then for HTTP/2's first frames."""
+    silence: float = 60.0
+    """Without a frame, before the peer is asked whether it is there."""
+    sign_of_life: float = 20.0
+    """For the answer to that, and for a peer that does not read to read again."""
+    farewell: float = 0.1
+    """Between the notice that the server stops and its refusing of requests, which may be on their way."""
+
+
+class _Peer(asyncio.Protocol):
+    """One TCP connection."""
+
+    def __init__(self, listener: Listener) -> None:
+        self._listener = listener
+        self._transport: asyncio.Transport
+        self.connection: Connection[RequestHead] = Connection(
+            write=self._write, read_head=listener.calls.read_head, open_stream=listener.calls.open_stream
+        )
+        self._frames_seen = 0
+        self._quiet_since = listener.now()
+        self._asked = False
+        self._stuck_since: float | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's are of no common class
+        self._listener.peers.add(self)
+        self.connection.start()
+
+    def data_received(self, data: bytes) -> None:
+        self.connection.receive(data)
+        if self.connection.failed:
+            self._transport.close()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._listener.peers.discard(self)
+        self.connection.lost()
+
+    def pause_writing(self) -> None:
+        self._stuck_since = self._listener.now()
+        self._transport.pause_reading()
+
+    def resume_writing(self) -> None:
+        self._stuck_since = None
+        self._transport.resume_reading()
+
+    def _write(self, data: bytes) -> None:
+        if not self._transport.is_closing():
+            self._transport.write(data)
+
+    def judge(self, now: float, patience: Patience) -> None:
+        """Drop or question the peer if it has been silent for too long."""
+        if self._stuck_since is not None:
+            if now - self._stuck_since > patience.sign_of_life:
+                self._transport.abort()
+            return
+        if self.connection.frames_received != self._frames_seen:
+            self._frames_seen = self.connection.frames_received
+            self._quiet_since = now
+            self._asked = False
+        quiet = now - self._quiet_since
+        if not self.connection.greeted:
+            if quiet > patience.greeting:
+                self._transport.abort()
+        elif quiet > patience.silence + patience.sign_of_life:
+            self._transport.abort()
+        elif quiet > patience.silence and not self._asked:
+            self._asked = True
+            self.connection.ping()
+
+    def close(self) -> None:
+        """Close after what was written has left."""
+        self._transport.close()
+
+    def abort(self) -> None:
+        """Close at once."""
+        self._transport.abort()
+
+
+class Listener:
+    """Serves a method table on a socket; made by `serving`."""
+
+    def __init__(self, methods: MethodTable, group: asyncio.TaskGroup, patience: Patience) -> None:
+        self.peers: set[_Peer] = set()
+        self.calls = Calls(methods, self._start_task)
+        self.now = asyncio.get_running_loop().time
+        self._group = group
+        self._patience = patience
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._server: asyncio.Server | None = None
+
+    def _start_task(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = self._group.create_task(work, name=_TASK_NAME)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    async def open(self, sock: socket.socket, tls: ssl.SSLContext | None) -> None:
+        """Accept connections on a socket that listens."""
+        self._server = await asyncio.get_running_loop().create_server(
+            lambda: _Peer(self),
+            sock=sock,
+            ssl=tls,
+            ssl_handshake_timeout=self._patience.greeting if tls else None,
+            ssl_shutdown_timeout=1.0 if tls else None,
+        )
+
+    async def keep_watch(self) -> None:
+        """Judge the peers again and again, until cancelled."""
+        pause = min(self._patience.greeting, self._patience.silence, self._patience.sign_of_life) / 4
+        while True:
+            await asyncio.sleep(pause)
+            for peer in list(self.peers):
+                peer.judge(self.now(), self._patience)
+
+    async def drain(self, grace: float) -> None:
+        """Stop: take no new connections, then no new requests, and give the others `grace` seconds in all.
+
+        Calls that have not ended by then end with UNAVAILABLE.
+        """
+        deadline = self.now() + grace
+        if self._server is not None:
+            self._server.close()
+        for peer in list(self.peers):
+            peer.connection.announce_drain()
+        await asyncio.sleep(min(self._patience.farewell, grace))
+        for peer in list(self.peers):
+            peer.connection.drain()
+        if self._tasks:
+            await asyncio.wait(list(self._tasks), timeout=max(deadline - self.now(), 0))
+        if self._tasks:
+            for task in self._tasks:
+                task.cancel()
+            await asyncio.wait(list(self._tasks), timeout=1.0)
+        for peer in list(self.peers):
+            peer.close()
+        await asyncio.sleep(0)
+        for peer in list(self.peers):
+            peer.abort()
+
+
+@asynccontextmanager
+async def serving(
+    methods: MethodTable, sock: socket.socket, *, tls: ssl.SSLContext | None = None, patience: Patience | None = None
+) -> AsyncIterator[Listener]:
+    """Serve gRPC on a listening socket. On leaving, what has not been drained is cut off.
+
+    `tls` must offer `ALPN`; it may be changed at any time by its owner, for the handshakes to come.
+    """
+    patience = patience or Patience()
+    async with asyncio.TaskGroup() as group:
+        listener = Listener(methods, group, patience)
+        await listener.open(sock, tls)
+        watch = group.create_task(listener.keep_watch(), name="rpc-watch")
+        try:
+            yield listener
+        finally:
+            watch.cancel()
+            await listener.drain(0.0)
