@@ -13,6 +13,7 @@ from typing import Annotated, ClassVar, Final
 from pydantic import Field
 
 from inferencecache.api import constants as c
+from inferencecache.api import rules
 from inferencecache.api.core import (
     Affinity,
     EnvVar,
@@ -33,7 +34,6 @@ from inferencecache.api.model import (
     Int32,
     Int64,
     Model,
-    Rule,
     Schema,
     Text,
     Time,
@@ -46,12 +46,7 @@ DEFAULT_FIRST_EVENT_TIMEOUT: Final = timedelta(minutes=5)
 class HostMemory(Model):
     """Cache in the host memory of the engine's node."""
 
-    capacity: Annotated[
-        Quantity | None,
-        Schema(
-            rules=(Rule("quantity(string(self)).isGreaterThan(quantity('0'))", "capacity must be greater than zero"),)
-        ),
-    ] = None
+    capacity: Annotated[Quantity | None, Schema(rules=(rules.POSITIVE_CAPACITY,))] = None
     """How much host memory the cache may use, as 20Gi."""
 
 
@@ -197,7 +192,7 @@ class HiCache(Model):
 
     size_gb: Annotated[Int32 | None, Field(alias="sizeGB"), Schema(minimum=1)] = None
     """Host cache size in decimal GB."""
-    ratio: Text | None = None
+    ratio: Annotated[Text | None, Schema(rules=(rules.POSITIVE_RATIO,))] = None
     """Host cache size as a multiple of the device cache: a number above zero."""
     write_policy: Annotated[Text | None, Schema(enum=("write_back", "write_through", "write_through_selective"))] = None
     """When entries go to the host."""
@@ -235,7 +230,7 @@ class CacheBackendSpec(Model):
     """The engine-side cache."""
     lm_cache: LMCacheSpec | None = None
     """Settings of LMCache."""
-    remote_storage: RemoteStorage | None = None
+    remote_storage: Annotated[RemoteStorage | None, Schema(rules=rules.STORAGE)] = None
     """The remote tier. Absent means host-only."""
     observation: Observation | None = None
     """Event observation."""
@@ -245,17 +240,7 @@ class CacheBackendSpec(Model):
     """Kind of the managed workload."""
     replicas: Annotated[Int32 | None, Schema(default=1, minimum=0)] = None
     """Replicas of the managed workload."""
-    autoscaling: Annotated[
-        Autoscaling | None,
-        Schema(
-            rules=(
-                Rule(
-                    "!has(self.minReplicas) || self.minReplicas <= self.maxReplicas",
-                    "minReplicas must be less than or equal to maxReplicas",
-                ),
-            )
-        ),
-    ] = None
+    autoscaling: Annotated[Autoscaling | None, Schema(rules=(rules.ORDERED_REPLICAS,))] = None
     """Autoscaling of the managed workload."""
     integration: Integration | None = None
     """How engines take part."""
@@ -324,9 +309,11 @@ class CacheBackend(CustomObject):
             Column("LastEvent", ".status.indexParticipation.lastEventAt", "date"),
             AGE,
         ),
+        longest_name=rules.LONGEST_NAME,
+        rules=(rules.SERVICE_NAME,),
     )
 
-    spec: CacheBackendSpec = CacheBackendSpec()
+    spec: Annotated[CacheBackendSpec, Schema(rules=rules.BACKEND)] = CacheBackendSpec()
     status: CacheBackendStatus = CacheBackendStatus()
 
     @property

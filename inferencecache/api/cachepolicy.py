@@ -6,6 +6,7 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field
 
+from inferencecache.api import rules
 from inferencecache.api.duration import Duration
 from inferencecache.api.model import (
     AGE,
@@ -17,7 +18,6 @@ from inferencecache.api.model import (
     Int32,
     Int64,
     Model,
-    Rule,
     Schema,
     Text,
 )
@@ -34,19 +34,14 @@ class Strategy(Model):
     """Fall back to replicas that are hot for the tenant."""
 
 
-_CHAIN_RULE = Rule(
-    "!has(self.strategy) || !has(self.strategy.requireChain) || !self.strategy.requireChain"
-    " || !has(self.strategy.enableChainMatching) || self.strategy.enableChainMatching",
-    "strategy.requireChain needs strategy.enableChainMatching",
-)
-
-
 class CachePolicySpec(Model):
     """Eviction and lookup settings."""
 
     eviction: Annotated[Text | None, Schema(default="LRU", enum=("LRU", "LFU"))] = None
     """Which entries go first."""
-    eviction_ttl: Annotated[Duration | None, Field(alias="evictionTTL")] = None
+    eviction_ttl: Annotated[Duration | None, Field(alias="evictionTTL"), Schema(rules=(rules.POSITIVE_LIFETIME,))] = (
+        None
+    )
     """How long an unused entry lives. The server's 30m when unset."""
     minimum_prefix_tokens: Annotated[Int32 | None, Schema(minimum=0)] = None
     """Shorter requests get no hint."""
@@ -81,5 +76,5 @@ class CachePolicy(CustomObject):
         columns=(Column("Eviction", ".spec.eviction"), AGE),
     )
 
-    spec: Annotated[CachePolicySpec, Schema(rules=(_CHAIN_RULE,))] = CachePolicySpec()
+    spec: Annotated[CachePolicySpec, Schema(rules=(rules.CHAIN_NEEDS_MATCHING,))] = CachePolicySpec()
     status: CachePolicyStatus = CachePolicyStatus()

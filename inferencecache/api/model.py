@@ -23,14 +23,7 @@ from pydantic import (
 from pydantic.alias_generators import to_camel
 
 from inferencecache.api.constants import GROUP, VERSION
-
-
-@dataclass(frozen=True, slots=True)
-class Rule:
-    """One CEL rule of a schema node (`x-kubernetes-validations`)."""
-
-    rule: str
-    message: str
+from inferencecache.api.rules import Rule
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +142,8 @@ class CustomResource:
     group: str = GROUP
     version: str = VERSION
     description: str = field(default="", compare=False)
+    longest_name: int | None = None
+    rules: tuple[Rule, ...] = ()
 
     @property
     def singular(self) -> str:

@@ -18,8 +18,9 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from inferencecache.api.duration import Duration
-from inferencecache.api.model import CustomObject, CustomResource, Rule, Schema
+from inferencecache.api.model import CustomObject, CustomResource, Schema
 from inferencecache.api.quantity import PATTERN, Quantity
+from inferencecache.api.rules import INVALID, Rule
 
 Json = dict[str, Any]
 
@@ -82,13 +83,19 @@ def object_schema(kind: type[CustomObject]) -> Json:
         "properties": {
             "apiVersion": {"type": "string", "description": _API_VERSION},
             "kind": {"type": "string", "description": _KIND},
-            "metadata": {"type": "object"},
+            "metadata": _metadata(kind.resource),
             **{name: value for name, value in properties.items() if name != "metadata"},
         },
     }
     if kind.resource.spec_required:
         schema["required"] = ["spec"]
-    return schema
+    return _marked(schema, Schema(rules=kind.resource.rules))
+
+
+def _metadata(resource: CustomResource) -> Json:
+    if not resource.longest_name:
+        return {"type": "object"}
+    return {"type": "object", "properties": {"name": {"type": "string", "maxLength": resource.longest_name}}}
 
 
 def apply_defaults(kind: type[CustomObject], manifest: Mapping[str, Any]) -> Json:
@@ -206,7 +213,14 @@ def _marked(schema: Json, mark: Schema) -> Json:
 
 
 def _rule(rule: Rule) -> Json:
-    return {"rule": rule.rule, "message": rule.message}
+    rendered: Json = {"rule": rule.text, "message": rule.message}
+    if rule.field:
+        rendered["fieldPath"] = rule.field
+    if rule.reason != INVALID:
+        rendered["reason"] = rule.reason
+    if rule.excuse:
+        rendered["optionalOldSelf"] = True
+    return rendered
 
 
 def _first_paragraph(text: str | None) -> str:

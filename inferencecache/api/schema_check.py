@@ -1,8 +1,8 @@
 """Whether the API server would take an object by its schema alone: types, required fields, enums, bounds, CEL.
 
 For use without a cluster, on the manifest as it is after defaulting and pruning. Findings are worded as the API server
-words them. CEL rules are few, so each has its Python twin here, found by its text; an unknown rule is a programming
-error that a test over all kinds catches.
+words them. Like the API server, it asks the rules of `rules` only about an object whose types and bounds are right, and
+does not hold against an update what the stored object had already.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from inferencecache.api.model import CustomObject
-from inferencecache.api.quantity import Quantity
+from inferencecache.api.rules import ALL, FORBIDDEN, REQUIRED, Rule
 from inferencecache.api.schema import object_schema
 
 _TYPES: Final[dict[str, Callable[[Any], bool]]] = {
@@ -26,23 +26,34 @@ _TYPES: Final[dict[str, Callable[[Any], bool]]] = {
 }
 _TYPE_NAMES: Final = {dict: "object", list: "array", str: "string", bool: "boolean", int: "integer", float: "number"}
 _INTEGER_BITS: Final = {"int32": 31, "int64": 63}
+_RULES: Final[dict[str, Rule]] = {rule.text: rule for rule in ALL}
 _NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*", re.ASCII)
 
 
 @dataclass(frozen=True)
 class SchemaViolation:
-    """One finding. `message` begins with its kind, as in `Required value: …`."""
+    """One finding. `message` begins with its kind, as in `Required value: …`; `by_rule` if a rule of CEL is broken."""
 
     field: str
     message: str
+    by_rule: bool = False
 
 
-def check_schema(kind: type[CustomObject], manifest: Mapping[str, Any]) -> list[SchemaViolation]:
-    """What the API server would hold against this object before any webhook sees it; empty if nothing."""
+def check_schema(
+    kind: type[CustomObject], manifest: Mapping[str, Any], stored: Mapping[str, Any] | None = None
+) -> list[SchemaViolation]:
+    """What the API server would hold against this object before any webhook sees it; empty if nothing.
+
+    `stored` is the object that an update would replace.
+    """
     schema = object_schema(kind)
-    properties = {name: value for name, value in schema["properties"].items() if name not in ("metadata", "status")}
-    body = {name: value for name, value in manifest.items() if name not in ("metadata", "status")}
-    return [*_check_name(manifest), *_check({**schema, "properties": properties}, body, "")]
+    properties = {name: value for name, value in schema["properties"].items() if name != "status"}
+    body = {name: value for name, value in manifest.items() if name != "status"}
+    found = [*_check_name(manifest), *_check({**schema, "properties": properties}, body, "")]
+    if not found:
+        found = list(_check_rules(schema, body, ""))
+    known = check_schema(kind, stored) if found and stored is not None else ()
+    return [violation for violation in found if violation not in known]
 
 
 def _check_name(manifest: Mapping[str, Any]) -> Iterator[SchemaViolation]:
@@ -72,9 +83,24 @@ def _check(schema: Mapping[str, Any], value: Any, path: str) -> Iterator[SchemaV
         yield from _repeated(schema, value, path)
         for index, item in enumerate(value):
             yield from _check(schema.get("items", {}), item, f"{path}[{index}]")
-    for rule in schema.get("x-kubernetes-validations", ()):
-        if not _RULES[rule["rule"]](value):
-            yield SchemaViolation(path, f"Invalid value: {json.dumps(_shown(value))}: {rule['message']}")
+
+
+def _check_rules(schema: Mapping[str, Any], value: Any, path: str) -> Iterator[SchemaViolation]:
+    """Every rule of a node that is broken, and those below it."""
+    for rendered in schema.get("x-kubernetes-validations", ()):
+        rule = _RULES[rendered["rule"]]
+        if not rule.holds(value):
+            kind = {REQUIRED: "Required value", FORBIDDEN: "Forbidden"}.get(rule.reason)
+            kind = kind or f"Invalid value: {json.dumps(_shown(value))}"
+            yield SchemaViolation((path + rule.field).removeprefix("."), f"{kind}: {rule.message}", by_rule=True)
+    if isinstance(value, dict):
+        for name, child in value.items():
+            below = schema.get("properties", {}).get(name) or schema.get("additionalProperties")
+            if below and child is not None:
+                yield from _check_rules(below, child, f"{path}.{name}" if path else name)
+    elif isinstance(value, list):
+        for index, item in enumerate(value):
+            yield from _check_rules(schema.get("items", {}), item, f"{path}[{index}]")
 
 
 def _children(schema: Mapping[str, Any], value: Mapping[str, Any], path: str) -> Iterator[SchemaViolation]:
@@ -145,31 +171,3 @@ def _repeated(schema: Mapping[str, Any], value: list[Any], path: str) -> Iterato
 
 def _shown(value: Any) -> Any:
     return _type_of(value) if isinstance(value, (dict, list)) else value
-
-
-# ------------------------------------------------------------------------------------------------- twins of CEL rules
-
-
-def _positive_quantity(value: Any) -> bool:
-    try:
-        return Quantity(str(value)) > Quantity("0")
-    except ValueError:
-        return False
-
-
-def _ordered_replicas(autoscaling: Mapping[str, Any]) -> bool:
-    low, high = autoscaling.get("minReplicas"), autoscaling.get("maxReplicas")
-    return low is None or high is None or low <= high
-
-
-def _chain_matching(spec: Mapping[str, Any]) -> bool:
-    strategy = spec.get("strategy") or {}
-    return not strategy.get("requireChain") or strategy.get("enableChainMatching", True)
-
-
-_RULES: Final[dict[str, Callable[[Any], bool]]] = {
-    "quantity(string(self)).isGreaterThan(quantity('0'))": _positive_quantity,
-    "!has(self.minReplicas) || self.minReplicas <= self.maxReplicas": _ordered_replicas,
-    "!has(self.strategy) || !has(self.strategy.requireChain) || !self.strategy.requireChain"
-    " || !has(self.strategy.enableChainMatching) || self.strategy.enableChainMatching": _chain_matching,
-}

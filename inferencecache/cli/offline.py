@@ -29,8 +29,8 @@ DEFAULT_NAMESPACE = "default"
 class Admitted:
     """One of our objects as it would be stored, or why it would not be.
 
-    `object` is None exactly if `violations`, those of the schema, are not empty. `unknown` are the fields that would be
-    dropped.
+    `violations` are those of the schema; if `object` is None it cannot even be read, so that no webhook could judge it.
+    `unknown` are the fields that would be dropped.
     """
 
     document: Document
@@ -50,10 +50,10 @@ def admit(document: Document) -> Admitted | None:
     manifest = apply_defaults(kind, prune(kind, given))
     violations = check_schema(kind, manifest)
     decoded: CustomObject | None = None
-    if not violations and kind is CacheBackend:
+    if _is_sound(violations) and kind is CacheBackend:
         manifest = apply_defaults(kind, default_cache_backend(manifest))
         violations = check_schema(kind, manifest)
-    if not violations:
+    if _is_sound(violations):
         try:
             decoded = kind.decode(manifest)
         except DecodeError as error:
@@ -75,7 +75,7 @@ def backends_of(documents: Sequence[Document]) -> list[CacheBackend]:
         admitted = admit(document) if kind_of(document) is CacheBackend else None
         if admitted is None:
             continue
-        if not isinstance(admitted.object, CacheBackend):
+        if admitted.violations or not isinstance(admitted.object, CacheBackend):
             problems = "; ".join(f"{violation.field}: {violation.message}" for violation in admitted.violations)
             fail(f"{document.where} would be refused: {problems}")
         found.append(admitted.object)
@@ -97,6 +97,11 @@ def load_or_fail(paths: Sequence[str]) -> list[Document]:
     if not documents:
         fail(f"no object in {', '.join(paths)}")
     return documents
+
+
+def _is_sound(violations: Sequence[SchemaViolation]) -> bool:
+    """Whether types and bounds are right, so that webhooks could read the object."""
+    return all(violation.by_rule for violation in violations)
 
 
 def _in_namespace(kind: type[CustomObject], manifest: dict[str, Any]) -> dict[str, Any]:

@@ -52,6 +52,7 @@ def _judge(one: Any, stored: Any, all_admitted: Sequence[Any]) -> tuple[list[str
     """The violations and the warnings of one object, as lines."""
     from inferencecache.adapters.registry import load_adapters
     from inferencecache.api import CacheBackend, CachePolicy, CacheTenant
+    from inferencecache.api.schema_check import check_schema
     from inferencecache.webhooks.validation import (
         Verdict,
         validate_cache_backend,
@@ -61,7 +62,8 @@ def _judge(one: Any, stored: Any, all_admitted: Sequence[Any]) -> tuple[list[str
 
     warnings = [f'unknown field "{path}" is dropped' for path in one.unknown]
     if one.object is None:
-        # The API server does not ask webhooks about an object that its schema refuses.
+        # The API server does not ask webhooks about an object that its schema refuses. Where only rules of the schema
+        # are broken, which the webhooks know as well and say more about, the user is told all at once.
         return [f"{violation.field}: {violation.message}" for violation in one.violations], warnings
 
     def others(kind: type[T]) -> list[T]:
@@ -85,4 +87,7 @@ def _judge(one: Any, stored: Any, all_admitted: Sequence[Any]) -> tuple[list[str
             verdict = validate_cache_tenant(one.object, before, siblings=others(CacheTenant))
         case _:
             verdict = Verdict()
-    return [f"{found.field}: {found.message}" for found in verdict.violations], [*warnings, *verdict.warnings]
+    told = {found.field for found in verdict.violations}
+    rules = check_schema(one.kind, one.manifest, stored.manifest if stored is not None else None)
+    found = [*verdict.violations, *(rule for rule in rules if rule.field not in told)]
+    return [f"{violation.field}: {violation.message}" for violation in found], [*warnings, *verdict.warnings]

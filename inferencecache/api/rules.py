@@ -1,0 +1,589 @@
+r"""The rules of the schemas beyond types and bounds: in CEL, for the API server, and in Python, for use without one.
+
+The webhook tells all of spec 02 at once, with the values at fault. What CEL can state at a bounded cost is here as
+well, so that it holds while the webhook is down; each rule carries the number of its row. Not here are rules about
+
+* names that the schema does not know: other objects (P3, T2), annotations and the namespace (V35, V10), adapters
+  (V38–V40, V47–V50);
+* text whose length has no bound, taken apart (the largest capacity of a worker, A6);
+* every entry of a list or map without a bound (V9b, V14, V15, V17, V19–V21, V42–V45): their cost has none either.
+
+A stored object that broke a rule before the rule came stays editable (decision A7). The API server sees to that where
+a rule is about one value that did not change; a rule over a whole block has an `excuse` for what the stored block
+broke already.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from inferencecache.api import constants as c
+from inferencecache.api.endpoint import EndpointError, parse_endpoint
+from inferencecache.api.quantity import Quantity
+
+Block = Mapping[str, Any]
+
+FORBIDDEN: Final = "FieldValueForbidden"
+REQUIRED: Final = "FieldValueRequired"
+INVALID: Final = "FieldValueInvalid"
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One rule of a schema node (`x-kubernetes-validations`).
+
+    `cel` says when `self` is good, and `holds` says the same of the JSON value. `row` is its number in spec 02. The
+    finding is about `field` below the node, if that is given, and `reason` is the reason of its `metav1.StatusCause`.
+    `excuse` says, in CEL, when what is stored (`oldSelf.value()`) excuses a breach.
+    """
+
+    row: str
+    cel: str
+    holds: Callable[[Any], bool]
+    message: str
+    field: str = ""
+    reason: str = INVALID
+    excuse: str = ""
+
+    @property
+    def text(self) -> str:
+        """The rule as the API server evaluates it."""
+        return f"({self.cel}) || (oldSelf.hasValue() && {self.excuse})" if self.excuse else self.cel
+
+
+def _broken_before(cel: str) -> str:
+    """The excuse that the stored block breaks the rule as well."""
+    stored = re.sub(r"\bself\b", "oldSelf.value()", cel)
+    return f"!({stored})"
+
+
+def _at(value: Any, *path: str) -> Any:
+    """A field below a block; None if it, or a block above it, is absent."""
+    for name in path:
+        value = value.get(name) if isinstance(value, Mapping) else None
+    return value
+
+
+def _has(value: Any, *path: str) -> bool:
+    return _at(value, *path) is not None
+
+
+# ----------------------------------------------------------------------------------------------------- single values
+
+
+def _positive_quantity(value: Any) -> bool:
+    try:
+        return Quantity(value) > Quantity(0)
+    except ValueError:
+        return False
+
+
+_NUMBER: Final = "[+-]?([0-9]+([.][0-9]*)?|[.][0-9]+)([eE][+-]?[0-9]+)?"
+_EXTREME: Final = "[eE][+-]?[0-9]{3}"
+_LONGEST_NUMBER: Final = 100
+_LIFETIME: Final = "[+]?(([0-9]+([.][0-9]*)?|[.][0-9]+)(ns|us|µs|μs|ms|s|m|h))+"
+
+
+def _positive_number(value: str) -> bool:
+    if not value or re.fullmatch(_NUMBER, value) is None:
+        return not value
+    return len(value) > _LONGEST_NUMBER or re.search(_EXTREME, value) is not None or float(value) > 0
+
+
+def _positive_lifetime(value: str) -> bool:
+    return re.fullmatch(_LIFETIME, value) is not None and re.search("[1-9]", value) is not None
+
+
+POSITIVE_CAPACITY: Final = Rule(
+    "V18",
+    "quantity(string(self)).isGreaterThan(quantity('0'))",
+    _positive_quantity,
+    "capacity must be greater than zero: give an amount such as 20Gi",
+)
+POSITIVE_RATIO: Final = Rule(
+    "V28",
+    # What is too long or too extreme for double() would be an error, which no stored value is forgiven: the webhook's.
+    f"self == '' || (self.matches('^{_NUMBER}$') && (size(self) > {_LONGEST_NUMBER}"
+    f" || self.matches('{_EXTREME}') || double(self) > 0.0))",
+    _positive_number,
+    "ratio must be a finite number greater than zero, such as 2.0",
+)
+POSITIVE_LIFETIME: Final = Rule(
+    "P1",
+    f"self.matches('^{_LIFETIME}$') && self.matches('[1-9]')",
+    _positive_lifetime,
+    "evictionTTL must be greater than zero, such as 30m: the index would quietly use its default",
+)
+UNRESERVED_TENANT: Final = Rule(
+    "T1",
+    f"self != '{c.RESERVED_PROBE_TENANT}'",
+    lambda value: bool(value != c.RESERVED_PROBE_TENANT),
+    "tenantID is reserved for the self-test: pick another id",
+)
+NO_CLAIMS: Final = Rule(
+    "V16",
+    "size(self) == 0",
+    lambda value: not value,
+    "claims are not supported, the rendered Pod would not declare them: remove claims",
+    reason=FORBIDDEN,
+)
+
+
+# ---------------------------------------------------------------------------------------------------- blocks, by kind
+
+
+def _never(
+    row: str,
+    cel: str,
+    broken: Callable[[Block], bool],
+    field: str,
+    message: str,
+    reason: str = INVALID,
+    excuse: str = "",
+) -> Rule:
+    """A combination that may not be; `cel` and `broken` say when it is there."""
+    good = f"!({cel})"
+    return Rule(row, good, lambda block: not broken(block), message, field, reason, excuse or _broken_before(good))
+
+
+ORDERED_REPLICAS: Final = _never(
+    "",
+    "has(self.minReplicas) && self.minReplicas > self.maxReplicas",
+    lambda block: _has(block, "minReplicas") and block["minReplicas"] > block["maxReplicas"],
+    "",
+    "minReplicas must be less than or equal to maxReplicas: lower it, or raise maxReplicas",
+)
+
+
+CHAIN_NEEDS_MATCHING: Final = _never(
+    "P2",
+    "has(self.strategy) && has(self.strategy.requireChain) && self.strategy.requireChain"
+    " && has(self.strategy.enableChainMatching) && !self.strategy.enableChainMatching",
+    lambda spec: bool(_at(spec, "strategy", "requireChain")) and _at(spec, "strategy", "enableChainMatching") is False,
+    "",
+    "strategy.requireChain needs strategy.enableChainMatching: enable it, or remove requireChain",
+)
+
+_DNS_1035: Final = "[a-z]([-a-z0-9]*[a-z0-9])?"
+LONGEST_NAME: Final = 63
+
+
+def _service_name(obj: Block) -> bool:
+    name = _at(obj, "metadata", "name") or ""
+    return not name or (len(name) <= LONGEST_NAME and re.fullmatch(_DNS_1035, name) is not None)
+
+
+SERVICE_NAME: Final = Rule(
+    "F10",
+    f"self.metadata.name.matches('^{_DNS_1035}$')",
+    _service_name,
+    f"metadata.name must be usable as a Service name: at most {LONGEST_NAME} characters of a-z, 0-9 and '-', starting "
+    "with a letter and ending with a letter or digit; choose another name",
+    excuse="true",  # what is stored has its name for good
+)
+
+# Two patterns instead of one: the cost of a match grows with the length of its pattern.
+_SHAPE: Final = r"([^\\pZ\\p{Cc}/?#:\\[][^\\pZ\\p{Cc}/?#:]*|\\[[^\\pZ\\p{Cc}/?#\\]]+\\]):[0-9]+"
+_PORT: Final = r":0{0,15}([1-9]\\d{0,3}|[1-5]\\d{4}|6[0-4]\\d{3}|65[0-4]\\d\\d|655[0-2]\\d|6553[0-5])"
+
+
+_MANAGED: Final = f"(self.ownership == '{c.OWNERSHIP_MANAGED}')"
+_EXTERNAL: Final = f"(self.ownership == '{c.OWNERSHIP_EXTERNAL}')"
+_BLANK: Final = "(!has(self.endpoint) || self.endpoint.trim() == '')"
+
+_SAME_ADDRESS: Final = (
+    "oldSelf.value().provider == self.provider && has(oldSelf.value().endpoint)"
+    " && oldSelf.value().endpoint == self.endpoint"
+)
+_PORT_NUMBER: Final = re.compile(r":[0-9]+(?=\s*$)")
+
+
+def _is_external(storage: Block) -> bool:
+    return bool(storage["ownership"] == c.OWNERSHIP_EXTERNAL)
+
+
+def _is_blank(storage: Block) -> bool:
+    return not (_at(storage, "endpoint") or "").strip()
+
+
+def _is_address(provider: str, endpoint: str) -> bool:
+    try:
+        parse_endpoint(provider, endpoint)
+    except EndpointError:
+        return False
+    return True
+
+
+def _address_rule(provider: str, scheme: str, told: str) -> Rule:
+    """The grammar of external addresses, which `endpoint` parses; `scheme` is the pattern of what may come first."""
+
+    def broken(storage: Block) -> bool:
+        given = storage["provider"] == provider and _is_external(storage) and not _is_blank(storage)
+        return given and not _is_address(provider, _PORT_NUMBER.sub(":1", storage["endpoint"]))
+
+    return _never(
+        "V7",
+        f"{_EXTERNAL} && self.provider == '{provider}' && !{_BLANK}"
+        f" && !self.endpoint.trim().matches('^{scheme}{_SHAPE}$')",
+        broken,
+        ".endpoint",
+        f"endpoint must be host:port, an IPv6 address in brackets, no path, and {told}: correct it",
+        excuse=_SAME_ADDRESS,
+    )
+
+
+def _has_bad_port(storage: Block) -> bool:
+    port = re.search(r":([0-9]+)\s*$", storage.get("endpoint") or "")
+    return _is_external(storage) and port is not None and not 1 <= int(port[1][:20]) <= 65535
+
+
+def _block_rules(provider: str, block: str) -> tuple[Rule, Rule]:
+    """Whose settings a typed block holds."""
+    return (
+        _never(
+            "V8",
+            f"has(self.{block}) && self.provider != '{provider}'",
+            lambda s: _has(s, block) and s["provider"] != provider,
+            f".{block}",
+            f"{block} belongs to provider {provider}: remove it, or select that provider",
+            FORBIDDEN,
+        ),
+        _never(
+            "V8b",
+            f"has(self.{block}) && {_EXTERNAL}",
+            lambda s: _has(s, block) and _is_external(s),
+            f".{block}",
+            f"{block} configures a store we run: remove it, or set ownership Managed",
+            FORBIDDEN,
+        ),
+    )
+
+
+STORAGE: Final[tuple[Rule, ...]] = (
+    _never(
+        "V5",
+        f"{_MANAGED} && !{_BLANK}",
+        lambda s: not _is_external(s) and not _is_blank(s),
+        ".endpoint",
+        "a Managed endpoint is observed in status.endpoint: remove endpoint, or set ownership External",
+        FORBIDDEN,
+    ),
+    _never(
+        "V6",
+        f"{_EXTERNAL} && {_BLANK}",
+        lambda s: _is_external(s) and _is_blank(s),
+        ".endpoint",
+        "endpoint is needed for ownership External: set host:port",
+        REQUIRED,
+    ),
+    _address_rule(c.PROVIDER_REDIS, "", "no scheme"),
+    _address_rule(c.PROVIDER_LMCACHE_SERVER, "((?i:lm)://)?", "no scheme but lm://"),
+    _address_rule(c.PROVIDER_MOONCAKE, "((?i:mooncakestore)://)?", "no scheme but mooncakestore://"),
+    _never(
+        "V7",
+        f"{_EXTERNAL} && !{_BLANK} && self.endpoint.trim().matches(':[0-9]+$')"
+        f" && !self.endpoint.trim().matches('{_PORT}$')",
+        _has_bad_port,
+        ".endpoint",
+        "endpoint must end in a port in 1-65535: write host:port",
+        excuse=_SAME_ADDRESS,
+    ),
+    *_block_rules(c.PROVIDER_REDIS, "redis"),
+    *_block_rules(c.PROVIDER_LMCACHE_SERVER, "lmCacheServer"),
+    *_block_rules(c.PROVIDER_MOONCAKE, "mooncake"),
+)
+"""Rules V5–V8b, over `spec.remoteStorage`."""
+
+
+# --------------------------------------------------------------------------------------------- the spec of a backend
+
+_HICACHE: Final = f"(has(self.type) && self.type == '{c.TYPE_HICACHE}')"
+_LMCACHE: Final = f"(!has(self.type) || self.type == '{c.TYPE_LMCACHE}')"
+_VLLM: Final = f"(self.runtime == '{c.RUNTIME_VLLM}')"
+_SGLANG: Final = f"(self.runtime == '{c.RUNTIME_SGLANG}')"
+_EVENTS_ONLY: Final = (
+    f"(has(self.integration) && has(self.integration.mode) && self.integration.mode == '{c.MODE_EVENTS_ONLY}')"
+)
+_HOST_NETWORK: Final = (
+    "(has(self.integration) && has(self.integration.engineHostNetwork) && self.integration.engineHostNetwork)"
+)
+_ROLE: Final = (
+    f"(has(self.integration) && has(self.integration.role) && self.integration.role != '{c.ROLE_READ_WRITE}')"
+)
+_FAILS_CLOSED: Final = "(has(self.integration) && has(self.integration.failOpen) && !self.integration.failOpen)"
+_MANY: Final = "(has(self.replicas) && self.replicas > 1)"
+
+
+def _provider_is(*providers: str) -> str:
+    tests = " || ".join(f"self.remoteStorage.provider == '{provider}'" for provider in providers)
+    return f"(has(self.remoteStorage) && ({tests}))"
+
+
+def _managed(provider: str) -> str:
+    owner = f"self.remoteStorage.ownership == '{c.OWNERSHIP_MANAGED}'"
+    return f"(has(self.remoteStorage) && self.remoteStorage.provider == '{provider}' && {owner})"
+
+
+def _is_hicache(spec: Block) -> bool:
+    return spec.get("type") == c.TYPE_HICACHE
+
+
+def _is_lmcache(spec: Block) -> bool:
+    return spec.get("type") in (None, c.TYPE_LMCACHE)
+
+
+def _is_sglang_lmcache(spec: Block) -> bool:
+    return spec["runtime"] == c.RUNTIME_SGLANG and _is_lmcache(spec)
+
+
+def _is_events_only(spec: Block) -> bool:
+    return bool(_at(spec, "integration", "mode") == c.MODE_EVENTS_ONLY)
+
+
+def _has_role(spec: Block) -> bool:
+    return _at(spec, "integration", "role") not in (None, c.ROLE_READ_WRITE)
+
+
+def _uses(spec: Block, *providers: str) -> bool:
+    return _at(spec, "remoteStorage", "provider") in providers
+
+
+def _runs(spec: Block, provider: str) -> bool:
+    return _uses(spec, provider) and _at(spec, "remoteStorage", "ownership") == c.OWNERSHIP_MANAGED
+
+
+def _has_worker(spec: Block) -> bool:
+    return _is_sglang_lmcache(spec) and not _is_events_only(spec)
+
+
+_SINGLE_MASTER: Final = "a managed Mooncake master is a singleton on the host network"
+_SINGLE_REDIS: Final = "the managed Redis of SGLang is a single, non-clustered one"
+_REDIS_OF_SGLANG: Final = f"{_SGLANG} && {_LMCACHE} && !{_EVENTS_ONLY} && {_managed(c.PROVIDER_REDIS)}"
+
+
+def _is_redis_of_sglang(spec: Block) -> bool:
+    return _has_worker(spec) and _runs(spec, c.PROVIDER_REDIS)
+
+
+BACKEND: Final[tuple[Rule, ...]] = (
+    _never(
+        "V1",
+        "!has(self.remoteStorage) && has(self.autoscaling)",
+        lambda s: not _has(s, "remoteStorage") and _has(s, "autoscaling"),
+        ".autoscaling",
+        "a host-only backend (no spec.remoteStorage) has no provider workload to scale: remove autoscaling",
+        FORBIDDEN,
+    ),
+    _never(
+        "V2",
+        f"has(self.lmCache) && !{_LMCACHE}",
+        lambda s: _has(s, "lmCache") and not _is_lmcache(s),
+        ".lmCache",
+        f"lmCache is only valid with spec.type={c.TYPE_LMCACHE}: remove it, or change the type",
+        FORBIDDEN,
+    ),
+    _never(
+        "V11",
+        "has(self.replicas) && self.replicas == 0 && has(self.autoscaling) && !has(self.autoscaling.minReplicas)",
+        lambda s: s.get("replicas") == 0 and _has(s, "autoscaling") and not _has(s, "autoscaling", "minReplicas"),
+        ".autoscaling.minReplicas",
+        "spec.replicas=0 gives no floor to autoscaling: set minReplicas, or remove autoscaling to scale to zero",
+        REQUIRED,
+    ),
+    _never(
+        "V12",
+        f"{_managed(c.PROVIDER_MOONCAKE)} && {_MANY}",
+        lambda s: _runs(s, c.PROVIDER_MOONCAKE) and (_at(s, "replicas") or 0) > 1,
+        ".replicas",
+        f"{_SINGLE_MASTER}; a second one clashes on ports or splits the store: use 0 or 1 replicas",
+    ),
+    _never(
+        "V12b",
+        f"{_managed(c.PROVIDER_MOONCAKE)} && has(self.autoscaling)",
+        lambda s: _runs(s, c.PROVIDER_MOONCAKE) and _has(s, "autoscaling"),
+        ".autoscaling",
+        f"{_SINGLE_MASTER} and cannot be scaled: remove autoscaling",
+    ),
+    _never(
+        "V13",
+        f"{_HOST_NETWORK} && !{_provider_is(c.PROVIDER_MOONCAKE)}",
+        lambda s: bool(_at(s, "integration", "engineHostNetwork")) and not _uses(s, c.PROVIDER_MOONCAKE),
+        ".integration.engineHostNetwork",
+        "only provider Mooncake needs engines on the host network: remove engineHostNetwork",
+    ),
+    _never(
+        "A6",
+        f"{_SGLANG} && {_LMCACHE} && !{_EVENTS_ONLY} && has(self.lmCache)"
+        " && has(self.lmCache.chunkSizeTokens) && self.lmCache.chunkSizeTokens > 65536",
+        lambda s: _has_worker(s) and (_at(s, "lmCache", "chunkSizeTokens") or 0) > 65536,
+        ".lmCache.chunkSizeTokens",
+        "the SGLang worker accepts 1-65536 tokens: choose a smaller chunkSizeTokens",
+    ),
+    _never(
+        "V22",
+        f"{_EVENTS_ONLY} && !{_LMCACHE}",
+        lambda s: _is_events_only(s) and not _is_lmcache(s),
+        ".integration.mode",
+        f"{c.MODE_EVENTS_ONLY} works only with spec.type={c.TYPE_LMCACHE}: change the mode, or the type",
+        FORBIDDEN,
+    ),
+    _never(
+        "V22b",
+        f"{_EVENTS_ONLY} && has(self.autoscaling)",
+        lambda s: _is_events_only(s) and _has(s, "autoscaling"),
+        ".autoscaling",
+        "an EventsOnly backend has no server workload to scale: remove autoscaling",
+        FORBIDDEN,
+    ),
+    _never(
+        "V22c",
+        f"{_EVENTS_ONLY} && has(self.remoteStorage)",
+        lambda s: _is_events_only(s) and _has(s, "remoteStorage"),
+        ".remoteStorage",
+        "an EventsOnly backend provisions no provider: remove remoteStorage",
+        FORBIDDEN,
+    ),
+    _never(
+        "V23",
+        f"has(self.hiCache) && !{_HICACHE}",
+        lambda s: _has(s, "hiCache") and not _is_hicache(s),
+        ".hiCache",
+        f"hiCache is only valid with spec.type={c.TYPE_HICACHE}: remove it, or change the type",
+        FORBIDDEN,
+    ),
+    _never(
+        "V24",
+        f"{_HICACHE} && !has(self.hiCache)",
+        lambda s: _is_hicache(s) and not _has(s, "hiCache"),
+        ".hiCache",
+        f"hiCache is needed for spec.type={c.TYPE_HICACHE}: set sizeGB or ratio in it",
+        REQUIRED,
+    ),
+    _never(
+        "V25",
+        f"{_HICACHE} && has(self.hiCache) && !has(self.hiCache.sizeGB)"
+        " && (!has(self.hiCache.ratio) || self.hiCache.ratio == '')",
+        lambda s: (
+            _is_hicache(s)
+            and _has(s, "hiCache")
+            and not _has(s, "hiCache", "sizeGB")
+            and not _at(s, "hiCache", "ratio")
+        ),
+        ".hiCache",
+        "hiCache needs exactly one of sizeGB and ratio: set one",
+        REQUIRED,
+    ),
+    _never(
+        "V26",
+        f"{_HICACHE} && has(self.hiCache) && has(self.hiCache.sizeGB)"
+        " && has(self.hiCache.ratio) && self.hiCache.ratio != ''",
+        lambda s: _is_hicache(s) and _has(s, "hiCache", "sizeGB") and bool(_at(s, "hiCache", "ratio")),
+        ".hiCache",
+        "sizeGB and ratio of hiCache are mutually exclusive: set exactly one",
+    ),
+    _never(
+        "V31",
+        f"{_HICACHE} && !{_SGLANG}",
+        lambda s: _is_hicache(s) and s["runtime"] != c.RUNTIME_SGLANG,
+        ".runtime",
+        f"spec.type={c.TYPE_HICACHE} needs runtime {c.RUNTIME_SGLANG}: change the runtime, or the type",
+    ),
+    _never(
+        "V32",
+        f"{_HICACHE} && (!has(self.engineSelector) || !has(self.engineSelector.matchLabels)"
+        " || size(self.engineSelector.matchLabels) == 0)",
+        lambda s: _is_hicache(s) and not _at(s, "engineSelector", "matchLabels"),
+        ".engineSelector.matchLabels",
+        "matchLabels must select the engine Pods of an engine-local cache: give at least one label",
+        REQUIRED,
+    ),
+    _never(
+        "V33",
+        f"{_HICACHE} && has(self.autoscaling)",
+        lambda s: _is_hicache(s) and _has(s, "autoscaling"),
+        ".autoscaling",
+        "HiCache is engine-local, there is nothing to scale: remove autoscaling",
+        FORBIDDEN,
+    ),
+    _never(
+        "V34",
+        f"{_HICACHE} && {_EVENTS_ONLY}",
+        lambda s: _is_hicache(s) and _is_events_only(s),
+        ".integration.mode",
+        f"HiCache supports only mode {c.MODE_OFFLOAD}: set that, or remove mode",
+    ),
+    _never(
+        "V34",
+        f"{_HICACHE} && {_ROLE}",
+        lambda s: _is_hicache(s) and _has_role(s),
+        ".integration.role",
+        f"HiCache supports only role {c.ROLE_READ_WRITE}: set that, or remove role",
+    ),
+    _never(
+        "V34",
+        f"{_HICACHE} && {_FAILS_CLOSED}",
+        lambda s: _is_hicache(s) and _at(s, "integration", "failOpen") is False,
+        ".integration.failOpen",
+        "HiCache cannot fail closed: set failOpen to true, or remove it",
+    ),
+    _never(
+        "V36",
+        f"{_SGLANG} && {_LMCACHE} && {_ROLE}",
+        lambda s: _is_sglang_lmcache(s) and _has_role(s),
+        ".integration.role",
+        f"SGLang has no producer/consumer split: set role {c.ROLE_READ_WRITE}, or remove it",
+    ),
+    _never(
+        "V37",
+        f"{_REDIS_OF_SGLANG} && {_MANY}",
+        lambda s: _is_redis_of_sglang(s) and (_at(s, "replicas") or 0) > 1,
+        ".replicas",
+        f"{_SINGLE_REDIS}; a second replica partitions the cache: use 0 or 1 replicas",
+    ),
+    _never(
+        "V37b",
+        f"{_REDIS_OF_SGLANG} && has(self.autoscaling)",
+        lambda s: _is_redis_of_sglang(s) and _has(s, "autoscaling"),
+        ".autoscaling",
+        f"{_SINGLE_REDIS} and cannot be scaled: remove autoscaling",
+    ),
+    _never(
+        "V41",
+        f"{_VLLM} && {_LMCACHE} && {_provider_is(c.PROVIDER_REDIS)}",
+        lambda s: s["runtime"] == c.RUNTIME_VLLM and _is_lmcache(s) and _uses(s, c.PROVIDER_REDIS),
+        ".remoteStorage.provider",
+        "vLLM with LMCache does not speak RESP: choose provider LMCacheServer or Mooncake",
+    ),
+    _never(
+        "V41",
+        f"{_SGLANG} && {_LMCACHE} && {_provider_is(c.PROVIDER_LMCACHE_SERVER, c.PROVIDER_MOONCAKE)}",
+        lambda s: _is_sglang_lmcache(s) and _uses(s, c.PROVIDER_LMCACHE_SERVER, c.PROVIDER_MOONCAKE),
+        ".remoteStorage.provider",
+        "SGLang with LMCache speaks only RESP: choose provider Redis, or remove remoteStorage",
+    ),
+    _never(
+        "V41",
+        f"{_HICACHE} && has(self.remoteStorage)",
+        lambda s: _is_hicache(s) and _has(s, "remoteStorage"),
+        ".remoteStorage.provider",
+        "HiCache takes no provider of a remote store: remove remoteStorage",
+    ),
+)
+"""Rules over `spec` of a CacheBackend, in the order of their rows."""
+
+ALL: Final[tuple[Rule, ...]] = (
+    POSITIVE_CAPACITY,
+    POSITIVE_RATIO,
+    POSITIVE_LIFETIME,
+    UNRESERVED_TENANT,
+    NO_CLAIMS,
+    ORDERED_REPLICAS,
+    CHAIN_NEEDS_MATCHING,
+    SERVICE_NAME,
+    *STORAGE,
+    *BACKEND,
+)
+"""Every rule of every schema."""

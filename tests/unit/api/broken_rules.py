@@ -1,0 +1,145 @@
+"""One object for each structural rule, by its row in spec 02, that breaks it and as few others as can be."""
+
+from __future__ import annotations
+
+from typing import Any
+
+Spec = dict[str, Any]
+
+VLLM: Spec = {"runtime": "VLLM"}
+SGLANG: Spec = {"runtime": "SGLang"}
+HICACHE: Spec = {
+    "runtime": "SGLang",
+    "type": "SGLangHiCache",
+    "hiCache": {"ratio": "2"},
+    "engineSelector": {"matchLabels": {"app": "sglang"}},
+}
+SCALED: Spec = {"minReplicas": 1, "maxReplicas": 2}
+EVENTS_ONLY: Spec = {"mode": "EventsOnly"}
+
+
+def store(provider: str = "LMCacheServer", ownership: str = "Managed", **more: Any) -> Spec:
+    """`remoteStorage`."""
+    return {"provider": provider, "ownership": ownership, **more}
+
+
+def external(endpoint: str, provider: str = "LMCacheServer") -> Spec:
+    """An external `remoteStorage`."""
+    return store(provider, "External", endpoint=endpoint)
+
+
+def resources(**more: Any) -> Spec:
+    """A managed store with these resources."""
+    return store(lmCacheServer={"resources": more})
+
+
+BACKENDS: list[tuple[str, Spec, set[str]]] = [
+    ("V1", {**VLLM, "autoscaling": SCALED}, {"spec.autoscaling"}),
+    ("V2", {**HICACHE, "lmCache": {}}, {"spec.lmCache"}),
+    ("V5", {**VLLM, "remoteStorage": store(endpoint="h:1")}, {"spec.remoteStorage.endpoint"}),
+    ("V6", {**VLLM, "remoteStorage": store(ownership="External")}, {"spec.remoteStorage.endpoint"}),
+    ("V6", {**VLLM, "remoteStorage": external(" \t\u00a0")}, {"spec.remoteStorage.endpoint"}),
+    *(
+        ("V7", {**VLLM, "remoteStorage": external(endpoint)}, {"spec.remoteStorage.endpoint"})
+        for endpoint in (
+            *("h", "h:", ":8200", "lm://", "2001:db8::1", "[::1]", "[::1]:8200:bad", "h:0", "h:65536", "h:redis"),
+            *(
+                "h h:1",
+                "h:1/p",
+                "https://h:443",
+                "lm://lm://h:1",
+                "h:１",
+                "h\u0085h:1",
+                "h\u2028h:1",
+                "[]:1",
+                "h:99999",
+            ),
+        )
+    ),
+    ("V7", {**SGLANG, "remoteStorage": external("lm://h:1", "Redis")}, {"spec.remoteStorage.endpoint"}),
+    (
+        "V7",
+        {**VLLM, "remoteStorage": external("mooncakestore://lm://h:1", "Mooncake")},
+        {"spec.remoteStorage.endpoint"},
+    ),
+    ("V8", {**VLLM, "remoteStorage": store(redis={})}, {"spec.remoteStorage.redis"}),
+    ("V8", {**SGLANG, "remoteStorage": store("Redis", lmCacheServer={})}, {"spec.remoteStorage.lmCacheServer"}),
+    ("V8", {**VLLM, "remoteStorage": store(mooncake={})}, {"spec.remoteStorage.mooncake"}),
+    (
+        "V8b",
+        {**VLLM, "remoteStorage": external("h:1") | {"lmCacheServer": {}}},
+        {"spec.remoteStorage.lmCacheServer"},
+    ),
+    (
+        "V11",
+        {**VLLM, "remoteStorage": store(), "replicas": 0, "autoscaling": {"maxReplicas": 2}},
+        {"spec.autoscaling.minReplicas"},
+    ),
+    ("V12", {**VLLM, "remoteStorage": store("Mooncake"), "replicas": 2}, {"spec.replicas"}),
+    ("V12b", {**VLLM, "remoteStorage": store("Mooncake"), "autoscaling": SCALED}, {"spec.autoscaling"}),
+    ("V13", {**VLLM, "integration": {"engineHostNetwork": True}}, {"spec.integration.engineHostNetwork"}),
+    (
+        "V13",
+        {**VLLM, "remoteStorage": store(), "integration": {"engineHostNetwork": True}},
+        {"spec.integration.engineHostNetwork"},
+    ),
+    (
+        "V16",
+        {**VLLM, "remoteStorage": resources(claims=[{"name": "gpu"}])},
+        {"spec.remoteStorage.lmCacheServer.resources.claims"},
+    ),
+    ("V18", {**VLLM, "lmCache": {"hostMemory": {"capacity": "-1Gi"}}}, {"spec.lmCache.hostMemory.capacity"}),
+    ("V18", {**VLLM, "lmCache": {"hostMemory": {"capacity": 0}}}, {"spec.lmCache.hostMemory.capacity"}),
+    ("A6", {**SGLANG, "lmCache": {"chunkSizeTokens": 65537}}, {"spec.lmCache.chunkSizeTokens"}),
+    ("V22", {**HICACHE, "integration": EVENTS_ONLY}, {"spec.integration.mode"}),
+    ("V22b", {**VLLM, "integration": EVENTS_ONLY, "autoscaling": SCALED}, {"spec.autoscaling"}),
+    ("V22c", {**VLLM, "integration": EVENTS_ONLY, "remoteStorage": store()}, {"spec.remoteStorage"}),
+    ("V23", {**VLLM, "hiCache": {"sizeGB": 1}}, {"spec.hiCache"}),
+    ("V24", {k: v for k, v in HICACHE.items() if k != "hiCache"}, {"spec.hiCache"}),
+    ("V25", {**HICACHE, "hiCache": {"ratio": ""}}, {"spec.hiCache"}),
+    ("V26", {**HICACHE, "hiCache": {"ratio": "2", "sizeGB": 1}}, {"spec.hiCache"}),
+    *(
+        ("V28", {**HICACHE, "hiCache": {"ratio": ratio}}, {"spec.hiCache.ratio"})
+        for ratio in (" 2", "0", "-1", "nan", "two", "1_0", "0x10", "２")
+    ),
+    ("V31", {**HICACHE, "runtime": "VLLM"}, {"spec.runtime"}),
+    ("V32", {k: v for k, v in HICACHE.items() if k != "engineSelector"}, {"spec.engineSelector.matchLabels"}),
+    ("V32", {**HICACHE, "engineSelector": {"matchLabels": {}}}, {"spec.engineSelector.matchLabels"}),
+    ("V33", {**HICACHE, "autoscaling": SCALED}, {"spec.autoscaling"}),
+    ("V34", {**HICACHE, "integration": EVENTS_ONLY}, {"spec.integration.mode"}),
+    ("V34", {**HICACHE, "integration": {"role": "ReadOnly"}}, {"spec.integration.role"}),
+    ("V34", {**HICACHE, "integration": {"failOpen": False}}, {"spec.integration.failOpen"}),
+    ("V36", {**SGLANG, "integration": {"role": "WriteOnly"}}, {"spec.integration.role"}),
+    ("V37", {**SGLANG, "remoteStorage": store("Redis"), "replicas": 2}, {"spec.replicas"}),
+    ("V37b", {**SGLANG, "remoteStorage": store("Redis"), "autoscaling": SCALED}, {"spec.autoscaling"}),
+    ("V41", {**VLLM, "remoteStorage": store("Redis")}, {"spec.remoteStorage.provider"}),
+    ("V41", {**SGLANG, "remoteStorage": store()}, {"spec.remoteStorage.provider"}),
+    ("V41", {**SGLANG, "remoteStorage": store("Mooncake")}, {"spec.remoteStorage.provider"}),
+    ("V41", {**HICACHE, "remoteStorage": store("Redis")}, {"spec.remoteStorage.provider"}),
+]
+"""Row, spec, and the fields that all findings of the schema name."""
+
+GOOD_BACKENDS: list[Spec] = [
+    VLLM,
+    SGLANG,
+    HICACHE,
+    {**HICACHE, "hiCache": {"sizeGB": 8, "ratio": ""}},
+    {**VLLM, "integration": EVENTS_ONLY, "lmCache": {"chunkSizeTokens": 70000}},
+    {**VLLM, "lmCache": {"chunkSizeTokens": 70000, "hostMemory": {"capacity": "2Ti"}}},
+    {**SGLANG, "lmCache": {"chunkSizeTokens": 65536, "hostMemory": {"capacity": "1024Gi"}}},
+    {**VLLM, "remoteStorage": store(endpoint="  ")},
+    {**VLLM, "remoteStorage": store(lmCacheServer={"resources": {"claims": []}}), "replicas": 5},
+    {**VLLM, "remoteStorage": store("Mooncake"), "replicas": 0, "integration": {"engineHostNetwork": True}},
+    {**SGLANG, "remoteStorage": store("Redis"), "replicas": 0},
+    {**VLLM, "remoteStorage": external("h:1", "Mooncake"), "replicas": 9, "autoscaling": SCALED},
+    *(
+        {**VLLM, "remoteStorage": external(endpoint)}
+        for endpoint in (
+            *("h:1", "LM://h:1", "lm://h:65535", "[2001:db8::1]:8200", "  h:1  ", "user@host:1", "h:00001", "a[b:1"),
+            *("[x y]:1".replace(" ", ""), "\u00a0h:1\u2003", "bücher.example:6379"),
+        )
+    ),
+    {**VLLM, "remoteStorage": external("MooncakeStore://h:50051", "Mooncake")},
+    *({**HICACHE, "hiCache": {"ratio": ratio}} for ratio in ("2", "1e2", "+2", ".5", "2.", "02.0", "1e0")),
+]
+"""Specs that no rule holds anything against."""
