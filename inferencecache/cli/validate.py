@@ -89,5 +89,6 @@ def _judge(one: Any, stored: Any, all_admitted: Sequence[Any]) -> tuple[list[str
             verdict = Verdict()
     told = {found.field for found in verdict.violations}
     rules = check_schema(one.kind, one.manifest, stored.manifest if stored is not None else None)
-    found = [*verdict.violations, *(rule for rule in rules if rule.field not in told)]
-    return [f"{violation.field}: {violation.message}" for violation in found], [*warnings, *verdict.warnings]
+    lines = [f"{found.field}: {found.message}" for found in verdict.violations]
+    lines += [f"{found.field}: {found.message}" for found in rules if found.field not in told]
+    return lines, [*warnings, *verdict.warnings]
