@@ -209,16 +209,27 @@ class Template(Model):
     """Pod-level settings of the managed workload. The first nine replace what is rendered, even when empty."""
 
     node_selector: dict[Text, Text] | None = None
+    """Labels a node must have."""
     affinity: Affinity | None = None
+    """Nodes and Pods to be near to, or away from."""
     tolerations: tuple[Toleration, ...] | None = None
+    """Taints that are tolerated."""
     topology_spread_constraints: tuple[TopologySpreadConstraint, ...] | None = None
+    """How replicas spread over zones or nodes."""
     image_pull_secrets: tuple[LocalObjectReference, ...] | None = None
+    """Secrets for the image's registry."""
     service_account_name: Text | None = None
+    """The account the Pods run under."""
     security_context: PodSecurityContext | None = None
+    """Security attributes of the whole Pod."""
     priority_class_name: Text | None = None
+    """Priority of the Pods."""
     runtime_class_name: Text | None = None
+    """Container runtime of the Pods."""
     scheduler_name: Text | None = None
+    """Who schedules the Pods. default-scheduler when unset."""
     termination_grace_period_seconds: Annotated[Int64 | None, Schema(minimum=0)] = None
+    """Seconds between the signal to stop and the end. 30 when unset."""
 
 
 class CacheBackendSpec(Model):

@@ -15,7 +15,9 @@ class ReplicaStatus(Model):
     """One engine replica that reports to the index."""
 
     id: Annotated[Text, Schema(required=True)] = ""
+    """Name of the engine's Pod."""
     tenant: Text | None = None
+    """Namespace of the engine."""
     pressure: Text | None = None
     """Load, as a decimal number."""
     cache_memory_bytes: Int64 | None = None
@@ -32,7 +34,9 @@ class TenantStatus(Model):
     id: Annotated[Text, Schema(required=True)] = ""
     """Empty for traffic without a tenant."""
     index_entries: Int64 | None = None
+    """Distinct prefixes of the tenant."""
     hit_rate: Text | None = None
+    """Absent means not reported."""
     memory_used: Int64 | None = None
     """Deprecated; always 0."""
 
@@ -41,24 +45,31 @@ class PrefixSummary(Model):
     """Counts of prefixes."""
 
     total: Annotated[Int64, Schema(required=True)] = 0
+    """All prefixes."""
     hot: Annotated[Int64, Schema(required=True)] = 0
+    """Prefixes in frequent use; 0 today."""
 
 
 class Prefixes(Model):
     """Prefixes in the index."""
 
     summary: PrefixSummary | None = None
+    """Counts over all tenants."""
 
 
 class CacheIndexStatus(Model):
     """What the index server reported."""
 
     replicas: Annotated[tuple[ReplicaStatus, ...] | None, Schema(list_map_key="id")] = None
+    """Engine replicas that reported load."""
     tenants: Annotated[tuple[TenantStatus, ...] | None, Schema(list_map_key="id")] = None
+    """What each tenant has in the index."""
     prefixes: Prefixes | None = None
+    """Prefixes in the index."""
     observed_server: Text | None = None
     """Where the report came from."""
     last_updated: Time | None = None
+    """When anything but a time last changed."""
 
 
 class CacheIndex(CustomObject):

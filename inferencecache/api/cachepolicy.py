@@ -63,7 +63,9 @@ class CachePolicyStatus(Model):
     """Reserved."""
 
     observed_generation: Int64 | None = None
+    """Reserved."""
     conditions: Annotated[tuple[Condition, ...] | None, Schema(list_map_key="type")] = None
+    """Reserved."""
 
 
 class CachePolicy(CustomObject):

@@ -50,9 +50,11 @@ class CacheTenantStatus(Model):
     """The observed tenant."""
 
     observed_generation: Int64 | None = None
+    """The generation this status was derived from."""
     index_entries: Int64 | None = None
     """Entries held; absent means never observed."""
     conditions: Annotated[tuple[Condition, ...] | None, Schema(list_map_key="type")] = None
+    """Ready and QuotaExceeded."""
 
 
 class CacheTenant(CustomObject):

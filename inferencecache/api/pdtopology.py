@@ -22,9 +22,11 @@ class Pool(Model):
     """A set of replicas with one role."""
 
     name: Annotated[Text, Schema(required=True, min_length=1)] = ""
+    """Name of the pool."""
     match_labels: dict[Text, Text] | None = None
     """Labels of the replicas' Pods."""
     replicas: Annotated[Int32 | None, Schema(minimum=0)] = None
+    """How many replicas it has."""
     accelerator_type: Text | None = None
     """Name of an entry of acceleratorTypes."""
 
@@ -33,8 +35,11 @@ class AcceleratorType(Model):
     """A kind of accelerator."""
 
     name: Annotated[Text, Schema(required=True, min_length=1)] = ""
+    """What pools call it."""
     vendor: Text | None = None
+    """Who makes it."""
     model: Text | None = None
+    """Its model."""
     match_labels: dict[Text, Text] | None = None
     """Labels of the nodes that have it."""
 
@@ -43,15 +48,20 @@ class PDTopologySpec(Model):
     """Pools by role."""
 
     prefill_pools: Annotated[tuple[Pool, ...] | None, Schema(list_map_key="name")] = None
+    """Pools that prefill."""
     decode_pools: Annotated[tuple[Pool, ...] | None, Schema(list_map_key="name")] = None
+    """Pools that decode."""
     accelerator_types: Annotated[tuple[AcceleratorType, ...] | None, Schema(list_map_key="name")] = None
+    """Accelerators that pools may refer to."""
 
 
 class PDTopologyStatus(Model):
     """Reserved."""
 
     observed_generation: Int64 | None = None
+    """The generation this status was derived from."""
     conditions: Annotated[tuple[Condition, ...] | None, Schema(list_map_key="type")] = None
+    """Conditions by type."""
 
 
 class PDTopology(CustomObject):

@@ -22,10 +22,13 @@ class Slot(Model):
     """A place in the body."""
 
     name: Annotated[Text, Schema(required=True, min_length=1)] = ""
+    """Name of the slot."""
     type: Annotated[Text, Schema(required=True, enum=("Stable", "Mutable"))] = ""
     """Stable slots belong to the shared prefix."""
     required: Flag | None = None
+    """Whether a request must fill it."""
     description: Text | None = None
+    """What belongs there."""
 
 
 class PromptTemplateSpec(Model):
@@ -34,14 +37,18 @@ class PromptTemplateSpec(Model):
     body: Annotated[Text, Schema(required=True, min_length=1)] = ""
     """The text with its slots."""
     slots: Annotated[tuple[Slot, ...] | None, Schema(list_map_key="name")] = None
+    """The places in the body."""
 
 
 class PromptTemplateStatus(Model):
     """Reserved."""
 
     observed_generation: Int64 | None = None
+    """The generation this status was derived from."""
     template_revision: Text | None = None
+    """Revision of the template."""
     conditions: Annotated[tuple[Condition, ...] | None, Schema(list_map_key="type")] = None
+    """Conditions by type."""
 
 
 class PromptTemplate(CustomObject):

@@ -55,6 +55,12 @@ def test_a_row_tells_type_default_bounds_and_meaning() -> None:
     assert row(page, "spec.template.tolerations")[1] == "list of Toleration"
 
 
+def test_every_field_says_what_it_is() -> None:
+    rows = [line.strip("|").split("|") for line in api_page().splitlines() if line.startswith(("| `spec", "| `status"))]
+    assert rows
+    assert [cells[0].strip() for cells in rows if not cells[-1].strip()] == []
+
+
 def test_every_rule_of_a_schema_is_listed() -> None:
     def messages(node: Any) -> set[str]:
         if isinstance(node, list):
