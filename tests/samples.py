@@ -158,6 +158,7 @@ PROMISES = (
         sidecars=_SUBSCRIBER,
         worker_script="--l1-size-gb 32 --eviction-policy LRU",
     ),
+    Promise("cachebackend-sglang-events-only", "sglang-events-only", sidecars=_SUBSCRIBER),
     Promise(
         "cachebackend-sglang-hicache",
         "sglang-hicache",
