@@ -13,12 +13,12 @@ import asyncio
 import random
 from collections.abc import AsyncIterator, Callable, Mapping
 from datetime import timedelta
+from functools import lru_cache
 from typing import Any, Final, Literal, TypeAlias
 from urllib.parse import urlencode
 
 import aiohttp
 import msgspec
-from yarl import URL
 
 from inferencecache.kube.codec import ListPage, decode_list, decoder_for
 from inferencecache.kube.connection import Connection
@@ -32,6 +32,7 @@ from inferencecache.kube.errors import (
     TransportError,
     api_error,
 )
+from inferencecache.kube.http import Answer
 from inferencecache.kube.resource import K, Key, Kind, Manifest, Resource, api_version, path_of
 
 PatchType: TypeAlias = Literal["merge", "json"]
@@ -152,18 +153,14 @@ class Client:
             "timeoutSeconds": str(timeout_seconds),
         }
         path = path_of(resource, namespace)
-        connect_limit = self.timeout.total_seconds()
-        limits = aiohttp.ClientTimeout(
-            total=None, connect=connect_limit, sock_connect=connect_limit, sock_read=idle_limit.total_seconds()
-        )
         try:
-            async with asyncio.timeout(connect_limit):
-                response = await self._send("GET", path, None, params, _JSON, limits)
+            async with asyncio.timeout(self.timeout.total_seconds()):
+                answer = await self._send("GET", path, None, params, _JSON, idle_limit=idle_limit.total_seconds())
             try:
-                if response.status >= 300:
-                    raise await _refusal(f"watch {path}", response)
+                if answer.status >= 300:
+                    raise await _refusal(f"watch {path}", answer)
                 rest = bytearray()
-                async for chunk in response.content.iter_any():
+                async for chunk in answer.content.iter_any():
                     start = 0
                     while (end := chunk.find(b"\n", start)) >= 0:
                         rest += chunk[start:end]
@@ -173,7 +170,7 @@ class Client:
                             rest.clear()
                     rest += chunk[start:]
             finally:
-                response.close()
+                answer.close()
         except (aiohttp.ClientError, OSError) as error:  # TimeoutError is an OSError
             raise TransportError(f"watch {path}: {_what(error)}") from error
 
@@ -309,15 +306,17 @@ class Client:
         content_type: str,
         seconds: float,
     ) -> bytes:
-        # One attempt may take half of the request's time, so that a connection that died silently in the pool leaves
-        # some for another.
-        limits = aiohttp.ClientTimeout(total=max(seconds / 2, 0.05))
         try:
-            response = await self._send(method, path, data, params, content_type, limits)
-            async with response:
-                if response.status >= 300:
-                    raise await _refusal(what, response)
-                return await response.read()
+            # One attempt may take half of the request's time, so that a connection that died silently in the pool
+            # leaves some for another.
+            async with asyncio.timeout(max(seconds / 2, 0.05)):
+                answer = await self._send(method, path, data, params, content_type)
+                try:
+                    if answer.status >= 300:
+                        raise await _refusal(what, answer)
+                    return await answer.read()
+                finally:
+                    answer.close()
         except (aiohttp.ClientError, OSError) as error:
             raise TransportError(f"{what}: {_what(error)}") from error
 
@@ -328,10 +327,10 @@ class Client:
         data: bytes | None,
         params: Mapping[str, str] | None,
         content_type: str,
-        limits: aiohttp.ClientTimeout,
-    ) -> aiohttp.ClientResponse:
-        query = f"?{urlencode(params)}" if params else ""
-        url = URL(f"{self.connection.url}{path}{query}", encoded=True)  # parsing it anew costs more than the call
+        *,
+        idle_limit: float | None = None,
+    ) -> Answer:
+        target = f"{path}?{_encoded(tuple(params.items()))}" if params else path
         for renewed in (False, True):
             authorization = await self.connection.authorization()
             headers = {"Accept": _JSON}
@@ -341,17 +340,10 @@ class Client:
                 headers["Authorization"] = authorization
             if method != "GET":
                 self._check()
-            response = await self.connection.session.request(
-                method,
-                url,
-                data=data,
-                headers=headers,
-                timeout=limits,
-                **self.connection.request_options,
-            )
-            if response.status != 401 or renewed or not await self.connection.renew_authorization(authorization):
-                return response
-            response.release()
+            answer = await self.connection.http.send(method, target, headers, data, idle_limit=idle_limit)
+            if answer.status != 401 or renewed or not await self.connection.renew_authorization(authorization):
+                return answer
+            answer.close()
         raise AssertionError("unreachable")
 
     async def locate(self, manifest: Manifest) -> tuple[Resource, Key]:
@@ -385,8 +377,14 @@ def _selection(labels: Labels, fields: str) -> dict[str, str]:
     return params
 
 
-async def _refusal(what: str, response: aiohttp.ClientResponse) -> ApiError:
-    return api_error(what, response.status, await response.read(), response.headers.get("Retry-After"))
+@lru_cache(maxsize=64)
+def _encoded(params: tuple[tuple[str, str], ...]) -> str:
+    """A query string; those of writes are the same few over and over."""
+    return urlencode(params)
+
+
+async def _refusal(what: str, answer: Answer) -> ApiError:
+    return api_error(what, answer.status, await answer.read(), answer.headers.get("Retry-After"))
 
 
 def _manifest(body: bytes) -> Manifest:

@@ -1,4 +1,4 @@
-"""The way to one API server: where it is, who we are, and the HTTP session that both give.
+"""The way to one API server: where it is, who we are, and the connections that both give.
 
 Configuration loading, authentication, TLS and the HTTP client are kubernetes-asyncio's (decision D13); this module is
 the only one that knows it. Importing that library takes half a second, so it happens when a connection is made and
@@ -21,6 +21,7 @@ from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 from inferencecache.kube.errors import KubeError
+from inferencecache.kube.http import HttpPool
 
 Load = Callable[[], Awaitable[Any]]
 
@@ -30,14 +31,13 @@ class ConnectionConfigError(KubeError):
 
 
 class Connection:
-    """An HTTP session to one API server, with the headers that authenticate it.
+    """Connections to one API server, and the header that authenticates requests.
 
-    `session` pools connections and holds the TLS settings; `url` has no trailing slash. Close it when done, or use it
+    `http` pools the connections and holds the TLS settings; `url` has no trailing slash. Close it when done, or use it
     as an async context manager.
     """
 
     def __init__(self, configuration: Any, load: Load) -> None:
-        import aiohttp
         from kubernetes_asyncio.client.rest import RESTClientObject
 
         self._configuration = configuration
@@ -45,19 +45,16 @@ class Connection:
         self._reloading = asyncio.Lock()
         self._rest = RESTClientObject(configuration, maxsize=0)
         self.url: str = configuration.host.rstrip("/")
-        # A session that trusts the environment looks for proxies and netrc in a thread, before every request, which
-        # doubles what a request costs. So the environment is read once, and the pool with its TLS settings shared.
-        self.session = aiohttp.ClientSession(connector=self._rest.pool_manager.connector, connector_owner=False)
-        self.request_options = self._options()
-
-    def _options(self) -> dict[str, Any]:
-        """Proxy and server name, as keyword arguments of every request of the session."""
-        options = {
-            "proxy": self._rest.proxy or _proxy_from_environment(self.url),
-            "proxy_headers": self._rest.proxy_headers,
-            "server_hostname": self._rest.server_hostname,
-        }
-        return {name: value for name, value in options.items() if value}
+        connector = self._rest.pool_manager.connector
+        if connector is None:
+            raise KubeError("the HTTP client of kubernetes-asyncio was closed")
+        self.http = HttpPool(
+            connector,
+            self.url,
+            proxy=self._rest.proxy or _proxy_from_environment(self.url),
+            proxy_headers=self._rest.proxy_headers,
+            server_hostname=self._rest.server_hostname,
+        )
 
     async def authorization(self) -> str:
         """The value of the `Authorization` header, or an empty string for client certificates."""
@@ -81,7 +78,6 @@ class Connection:
 
     async def close(self) -> None:
         """Close the pooled connections."""
-        await self.session.close()
         await self._rest.close()
 
     async def __aenter__(self) -> Connection:

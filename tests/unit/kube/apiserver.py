@@ -57,8 +57,13 @@ async def hangs_up(request: web.Request) -> web.StreamResponse:
 
 
 @asynccontextmanager
-async def serving(*script: Answer, seconds: float = 3, tokens: tuple[str, ...] = ("t",)) -> AsyncIterator[Any]:
-    """A server with that script, and a client of it; `tokens` are what loading the credentials gives, in turn."""
+async def serving(
+    *script: Answer, seconds: float = 3, tokens: tuple[str, ...] = ("t",), url: str = ""
+) -> AsyncIterator[Any]:
+    """A server with that script, and a client of it, or of `url`.
+
+    `tokens` are what loading the credentials gives, in turn.
+    """
     from kubernetes_asyncio.client import Configuration
 
     server = Server()
@@ -73,7 +78,7 @@ async def serving(*script: Answer, seconds: float = 3, tokens: tuple[str, ...] =
     left = list(tokens)
 
     async def load() -> Any:
-        configuration = Configuration(host=f"http://127.0.0.1:{port}")
+        configuration = Configuration(host=url or f"http://127.0.0.1:{port}")
         configuration.api_key = {"BearerToken": f"Bearer {left.pop(0) if len(left) > 1 else left[0]}"}
         return configuration
 

@@ -242,8 +242,8 @@ async def test_a_refused_watch_is_an_error() -> None:
 
 
 async def test_a_refused_connection_is_a_transport_error() -> None:
-    async with serving(OBJECT, seconds=0.3) as (_, client):
-        client.connection.url = "http://127.0.0.1:9"  # nobody listens on the discard port
+    nobody = "http://127.0.0.1:9"  # the discard port
+    async with serving(OBJECT, seconds=0.3, url=nobody) as (_, client):
         with pytest.raises(TransportError, match="GET /api/v1/namespaces/n/configmaps/c"):
             await client.get(ConfigMap, KEY)
 
