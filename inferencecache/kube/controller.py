@@ -14,7 +14,6 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-import uuid
 from collections.abc import Coroutine
 from dataclasses import dataclass
 from datetime import timedelta
@@ -97,7 +96,7 @@ class Controller:
         self._reconciler = reconciler
         self._workers = workers
         self._timeout = timeout.total_seconds()
-        self._metrics = ControllerMetrics(name, workers)
+        self._metrics = ControllerMetrics(name, workers, active=lambda: self.queue.in_progress)
         self._resync_from: list[Informer[Any]] = []
 
     # ---------------------------------------------------------------------------------------------------- what wakes
@@ -152,24 +151,19 @@ class Controller:
                     self.queue.add(Key.of(obj), priority=LOW_PRIORITY)
 
     async def _work(self) -> None:
+        # The context is this worker's own: what one pass binds, the next replaces, and nobody logs in between.
+        structlog.contextvars.bind_contextvars(controller=self.name)
         while True:
             try:
                 key, priority = await self.queue.get()
             except QueueShutDown:
                 return
-            self._metrics.active.inc()
             started = time.monotonic()
             try:
-                with structlog.contextvars.bound_contextvars(
-                    controller=self.name,
-                    namespace=key.namespace,
-                    name=key.name,
-                    reconcile_id=_new_id(),
-                ):
-                    await self._pass(key, priority)
+                structlog.contextvars.bind_contextvars(namespace=key.namespace, name=key.name, reconcile_id=_new_id())
+                await self._pass(key, priority)
             finally:
                 self._metrics.seconds.observe(time.monotonic() - started)
-                self._metrics.active.dec()
                 self.queue.done(key)
 
     async def _pass(self, key: Key, priority: int) -> None:
@@ -229,5 +223,5 @@ def _told(error: BaseException) -> str:
 
 
 def _new_id() -> str:
-    """A UUID to find the log lines of one pass by; it guards nothing, so the system's entropy is not asked."""
-    return str(uuid.UUID(int=random.getrandbits(128), version=4))
+    """A name to find the log lines of one pass by; it guards nothing, so the system's entropy is not asked."""
+    return random.randbytes(8).hex()

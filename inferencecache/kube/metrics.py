@@ -83,22 +83,19 @@ LEADING = Gauge("leader_election_master_status", "1 while this process holds the
 
 
 class QueueMetrics:
-    """The series of one work queue."""
+    """The series of one work queue.
+
+    `depth` holds how many items of each priority are ready. Plain numbers, read at a scrape: they change several times
+    for each item that passes through, which a gauge would make dear.
+    """
 
     def __init__(self, name: str, controller: str) -> None:
         self._labels = (name, controller)
-        self._depths: dict[int, Gauge] = {}
+        self.depth: dict[int, int] = _Depths(self._labels)
         self.adds = _ADDS.labels(*self._labels)
         self.retries = _RETRIES.labels(*self._labels)
         self.waited = _WAITED.labels(*self._labels)
         self.worked = _WORKED.labels(*self._labels)
-
-    def depth(self, priority: int) -> Gauge:
-        """How many items of one priority are ready."""
-        gauge = self._depths.get(priority)
-        if gauge is None:
-            gauge = self._depths[priority] = _DEPTH.labels(*self._labels, str(priority))
-        return gauge
 
     def measure_work(self, unfinished: Callable[[], float], longest: Callable[[], float]) -> None:
         """Ask these functions at each scrape for the seconds of all, and of the longest, work in progress."""
@@ -106,10 +103,26 @@ class QueueMetrics:
         _LONGEST.labels(*self._labels).set_function(longest)
 
 
-class ControllerMetrics:
-    """The series of one controller; `total` has one counter per result."""
+class _Depths(dict[int, int]):
+    """A number per priority, each with its gauge from its first use on."""
 
-    def __init__(self, controller: str, workers: int) -> None:
+    def __init__(self, labels: tuple[str, str]) -> None:
+        super().__init__()
+        self._labels = labels
+
+    def __missing__(self, priority: int) -> int:
+        self[priority] = 0
+        _DEPTH.labels(*self._labels, str(priority)).set_function(lambda: self[priority])
+        return 0
+
+
+class ControllerMetrics:
+    """The series of one controller; `total` has one counter per result.
+
+    `active` tells at each scrape how many workers are at work.
+    """
+
+    def __init__(self, controller: str, workers: int, *, active: Callable[[], int]) -> None:
         self.total = {
             result: _RECONCILES.labels(controller, result)
             for result in ("success", "error", "requeue", "requeue_after")
@@ -119,5 +132,5 @@ class ControllerMetrics:
         self.panics = _PANICS.labels(controller)
         self.timeouts = _TIMEOUTS.labels(controller)
         self.seconds = _SECONDS.labels(controller)
-        self.active = _ACTIVE.labels(controller)
+        _ACTIVE.labels(controller).set_function(active)
         _WORKERS.labels(controller).set(workers)

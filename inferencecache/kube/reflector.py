@@ -134,6 +134,10 @@ _versioned = msgspec.json.Decoder(_Versioned)
 _status = msgspec.json.Decoder(_Status)
 
 
+def _version_in(raw: msgspec.Raw) -> str:
+    return _versioned.decode(raw).metadata.resource_version
+
+
 class Reflector(Generic[K]):
     """Keeps a sink in step with one collection for as long as `run` runs."""
 
@@ -262,20 +266,27 @@ class Reflector(Generic[K]):
             event = _frame.decode(frame)
             if event.type == "ERROR":
                 raise self._stream_error(event.object)
-            version = _versioned.decode(event.object).metadata.resource_version
+            if event.type in ("ADDED", "MODIFIED"):
+                version = self._take_object(event.object)
+            else:
+                version = _version_in(event.object)
         except msgspec.DecodeError as error:
             raise DecodeError(f"watch {self._path}: a frame is not readable: {error}") from error
-        if event.type in ("ADDED", "MODIFIED"):
-            try:
-                obj = self._decode(event.object)
-            except DecodeError as error:
-                self._undecodable(name_in(event.object), error)
-            else:
-                self._put(obj)
-        elif event.type == "DELETED":
+        if event.type == "DELETED":
             # The name is enough, and it is there even if the rest does not fit the view.
             self._sink.remove(name_in(event.object))
         self._version = version or self._version
+
+    def _take_object(self, raw: msgspec.Raw) -> str:
+        """Deliver an object; returns its version, which is read from the raw document only if the view cannot tell."""
+        try:
+            obj = self._decode(raw)
+        except DecodeError as error:
+            version = _version_in(raw)
+            self._undecodable(name_in(raw), error)
+            return version
+        self._put(obj)
+        return obj.metadata.resource_version
 
     def _stream_error(self, raw: msgspec.Raw) -> ApiError:
         return api_error(f"watch {self._path}", _status.decode(raw).code or 500, bytes(raw))

@@ -188,7 +188,7 @@ class WorkQueue(Generic[T]):
             del self._ready[item]
             now = self._clock()
             self._working[item] = now
-            self._metrics.depth(ready.priority).dec()
+            self._metrics.depth[ready.priority] -= 1
             self._metrics.waited.observe(now - ready.since)
             return Entry(item, ready.priority)
         return None
@@ -240,7 +240,7 @@ class WorkQueue(Generic[T]):
             self._timer = None
         if discard:
             for ready in self._ready.values():
-                self._metrics.depth(ready.priority).dec()
+                self._metrics.depth[ready.priority] -= 1
             self._ready.clear()
             self._ready_heap.clear()
             self._dirty.clear()
@@ -269,8 +269,8 @@ class WorkQueue(Generic[T]):
         ready = self._ready.get(item)
         if ready is not None:
             if priority > ready.priority:
-                self._metrics.depth(ready.priority).dec()
-                self._metrics.depth(priority).inc()
+                self._metrics.depth[ready.priority] -= 1
+                self._metrics.depth[priority] += 1
                 ready.priority = priority
                 heapq.heappush(self._ready_heap, (-priority, ready.order, item))
             return
@@ -279,7 +279,7 @@ class WorkQueue(Generic[T]):
         order = next(self._order)
         self._ready[item] = _Ready(priority, order, self._clock())
         heapq.heappush(self._ready_heap, (-priority, order, item))
-        self._metrics.depth(priority).inc()
+        self._metrics.depth[priority] += 1
         self._wake_one()
 
     def _promote_due(self) -> None:

@@ -182,7 +182,7 @@ async def test_log_lines_of_a_pass_carry_its_identity() -> None:
         structlog.reset_defaults()
     (line,) = [entry for entry in capture.entries if entry["event"] == "hello"]
     assert (line["controller"], line["namespace"], line["name"]) == ("logging", "ns", "a")
-    assert len(line["reconcile_id"]) == 36
+    assert len(line["reconcile_id"]) == 16
 
 
 class StillInformer:
