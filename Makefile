@@ -24,6 +24,10 @@ venv: $(VENV) ## Install the locked Python packages into .venv
 control-plane: ## Find or build etcd, kube-apiserver and kubectl (once per user)
 	@hack/get-control-plane.sh >/dev/null
 
+.PHONY: redis
+redis: ## Find or install redis-server, for the tests of several servers
+	@hack/get-redis.sh >/dev/null
+
 .PHONY: quickstart
 quickstart: $(VENV) control-plane ## Run the operator against a real API server and watch it wire an engine; Ctrl-C ends it (ARGS="--exit": end at once)
 	@exec $(BIN)/inferencecache quickstart $(ARGS)
@@ -37,7 +41,7 @@ lint: $(VENV) ## Style, types, import contracts, and generated files in step wit
 	@$(BIN)/python hack/generate.py --check
 
 .PHONY: test
-test: lint control-plane ## Everything CI holds: lint, then unit, recorded-case and integration tests (ARGS="-k name": some of them)
+test: lint control-plane redis ## Everything CI holds: lint, then unit, recorded-case and integration tests (ARGS="-k name": some of them)
 	@$(BIN)/pytest $(ARGS)
 
 .PHONY: format
