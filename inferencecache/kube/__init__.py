@@ -46,6 +46,7 @@ from inferencecache.kube.kinds import (
 from inferencecache.kube.leader import LeaderElection
 from inferencecache.kube.manager import ControllerBuilder, Manager, Options
 from inferencecache.kube.resource import Key, Kind, Manifest, Resource, ResourceType
+from inferencecache.kube.status import write_status
 from inferencecache.kube.workqueue import LOW_PRIORITY, NORMAL_PRIORITY
 
 __all__ = [
@@ -108,4 +109,5 @@ __all__ = [
     "remove_finalizer",
     "set_condition",
     "timestamp",
+    "write_status",
 ]
