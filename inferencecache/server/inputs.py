@@ -81,7 +81,7 @@ def resolve(
         tokenizer: None if the server has none.
     """
     exact = request.prefix_hash
-    blocks, counts = list(request.block_hashes), list(request.block_token_counts)
+    blocks, counts = request.block_hashes[:], request.block_token_counts[:]
     ignored = False
     if not chain_matching:
         if exact:  # row 1
