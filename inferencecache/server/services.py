@@ -1,0 +1,163 @@
+"""What the faces serve: one object with a method per RPC and per admin endpoint.
+
+A face (gRPC, HTTP/JSON, the controller's endpoints) turns bytes into these calls and their results into bytes, and
+decides nothing. Everything here runs on one event loop, which owns the index.
+
+Unary RPCs never fail: what cannot be answered gets the answer that makes its caller go on without a cache, and a
+programming error is counted and told once. The tenant of the functional probe is nobody's: what is reported for it is
+dropped, and asking about it finds nothing (spec 06 §3).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable
+from typing import Final
+
+from inferencecache.server import policy, probe, reports, snapshot
+from inferencecache.server.clock import Clock
+from inferencecache.server.faults import Faults
+from inferencecache.server.index import PrefixIndex
+from inferencecache.server.inputs import Tokenizer
+from inferencecache.server.lookup import DEFAULT_BLOCK_SIZE, Call, LookupService
+from inferencecache.server.metrics import ServerMetrics
+from inferencecache.server.policy import RESERVED_TENANT, PolicyStore
+from inferencecache.server.probe import Prober, ProbeResult, Tier2Prober
+from inferencecache.wire.v1alpha1 import inferencecache_pb2 as pb
+
+SWEEP_SLICE: Final = 2000
+"""Holds removed before other work gets its turn."""
+
+
+class Services:
+    """One server's state and everything that can be asked of it."""
+
+    def __init__(
+        self,
+        *,
+        index: PrefixIndex,
+        policies: PolicyStore,
+        metrics: ServerMetrics,
+        tokenizer: Tokenizer | None = None,
+        tier2: Tier2Prober | None = None,
+        block_size: int = DEFAULT_BLOCK_SIZE,
+        clock: Clock | None = None,
+    ) -> None:
+        """`policies` are the rules of `index` too. `block_size` is that of the engines, for prompts and token ids."""
+        clock = clock or Clock()
+        self.metrics = metrics
+        self._index = index
+        self._policies = policies
+        self._wall_us = clock.wall_us
+        self._faults = Faults(metrics)
+        self._lookups = LookupService(
+            index=index,
+            policies=policies,
+            metrics=metrics,
+            faults=self._faults,
+            tokenizer=tokenizer,
+            block_size=block_size,
+            clock=clock,
+        )
+        self._prober = Prober(index, tier2=tier2, clock=clock)
+        metrics.watch_entries(index.entries_by_model)
+
+    def lookup_route(
+        self, request: pb.LookupRouteRequest, call: Call
+    ) -> pb.LookupRouteResponse | Awaitable[pb.LookupRouteResponse]:
+        """LookupRoute: the reply, or an awaitable of it that must be awaited. Never raises."""
+        return self._lookups.lookup(request, call)
+
+    def report(self, update: pb.CacheStateUpdate) -> None:
+        """One message of a ReportCacheState stream, in force on return. Never raises."""
+        if update.tenant_id == RESERVED_TENANT:
+            return
+        try:
+            now_us = self._wall_us()
+            reading = reports.read(update, now_us)
+            self._index.ingest(reading.report, now_us)
+        except Exception as error:
+            self._faults.record("ReportCacheState", error)
+            return
+        for reason, entries in reading.dropped.items():
+            self.metrics.dropped_entries.labels(reason).inc(entries)
+        if reading.clamped:
+            self.metrics.clamped_timestamps.inc()
+
+    def publish_event(self, event: pb.CacheEvent) -> pb.Ack:
+        """PublishEvent. Never raises."""
+        if event.tenant_id != RESERVED_TENANT:
+            try:
+                if reports.apply(event, self._index, self._wall_us()):
+                    self.metrics.clamped_timestamps.inc()
+            except Exception as error:
+                self._faults.record("PublishEvent", error)
+        return pb.Ack(accepted=True)
+
+    def get_cache_state(self, request: pb.GetCacheStateRequest) -> pb.GetCacheStateResponse:
+        """GetCacheState. Never raises."""
+        reply = pb.GetCacheStateResponse(summary=pb.CacheSummary())
+        if request.tenant_id == RESERVED_TENANT:
+            return reply
+        try:
+            replicas, keys = self._index.cache_state(request.tenant_id, request.model_id)
+        except Exception as error:
+            self._faults.record("GetCacheState", error)
+            return reply
+        reply.summary.total_prefixes = keys
+        for replica_id, stats in replicas:
+            reply.replicas.add(
+                replica_id=replica_id,
+                cache_memory_bytes=stats.cache_memory_bytes,
+                hit_rate=stats.hit_rate,
+                pressure=stats.pressure,
+                t2_hit_tokens=stats.t2_hit_tokens,
+                t2_query_tokens=stats.t2_query_tokens,
+            )
+        return reply
+
+    def render_template(self, _request: pb.RenderTemplateRequest) -> pb.RenderTemplateResponse:
+        """RenderTemplate: an empty hash tells the caller to hash the prompt itself."""
+        return pb.RenderTemplateResponse(reason_code="OK")
+
+    def lookup_pd_route(self, _request: pb.LookupPDRouteRequest) -> pb.LookupPDRouteResponse:
+        """LookupPDRoute: no topology is known, so there is no hint."""
+        return pb.LookupPDRouteResponse(reason_code="NO_HINT")
+
+    async def stream_cache_events(self, _request: pb.StreamEventsRequest) -> AsyncIterator[pb.CacheEvent]:
+        """StreamCacheEvents: ends at once."""
+        return
+        yield
+
+    async def stream_metrics(self, _request: pb.StreamMetricsRequest) -> AsyncIterator[pb.Metric]:
+        """StreamMetrics: ends at once."""
+        return
+        yield
+
+    def push_policy(self, body: bytes) -> None:
+        """POST /policy: the document in `body` takes the place of the one before.
+
+        Raises:
+            PolicyError: it cannot be used; the rules in force stay.
+        """
+        self._policies.replace(policy.parse(body))
+
+    def snapshot(self) -> bytes:
+        """GET /snapshot: the JSON document."""
+        return snapshot.render(self._index.snapshot(self._wall_us()))
+
+    async def probe(self, body: bytes) -> ProbeResult:
+        """POST /probe: every stage's outcome.
+
+        Raises:
+            ProbeError: the request cannot be used.
+        """
+        return await self._prober.run(probe.parse(body))
+
+    async def sweep(self) -> int:
+        """Remove all expired holds, giving way to other work in between; how many there were."""
+        removed = 0
+        while swept := self._index.sweep(self._wall_us(), SWEEP_SLICE):
+            removed += swept
+            await asyncio.sleep(0)
+        return removed
