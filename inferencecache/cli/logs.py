@@ -68,15 +68,26 @@ def parse_level(flag: str, text: str) -> int:
 
 
 def configure(settings: LogSettings) -> None:
-    """Send every log line of this process to stderr in the shape the settings ask for."""
+    """Set logging up as the settings ask for."""
     level = parse_level("--zap-log-level", settings.level or ("debug" if settings.devel else "info"))
     stacktraces = parse_level("--zap-stacktrace-level", settings.stacktrace_level or "error")
     encoder = settings.encoder or (Encoder.CONSOLE if settings.devel else Encoder.JSON)
 
+    set_up(encoder, level=level, stacktraces=stacktraces, time_encoding=settings.time_encoding)
+
+
+def set_up(
+    encoder: Encoder,
+    *,
+    level: int,
+    stacktraces: int = logging.ERROR,
+    time_encoding: TimeEncoding = TimeEncoding.RFC3339,
+) -> None:
+    """Send every log line of this process to stderr. The levels are the standard library's numbers."""
     shared: list[Processor] = [
         structlog.contextvars.merge_contextvars,
         structlog.stdlib.add_log_level,
-        _timestamp(settings.time_encoding),
+        _timestamp(time_encoding),
         _drop_traces_below(stacktraces),
     ]
     last: list[Processor]

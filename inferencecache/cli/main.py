@@ -13,6 +13,7 @@ from inferencecache.cli.flags import GoCommand
 from inferencecache.cli.inject import inject
 from inferencecache.cli.quickstart import quickstart
 from inferencecache.cli.render import render
+from inferencecache.cli.server import server
 from inferencecache.cli.validate import validate
 
 app = typer.Typer(
@@ -22,7 +23,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for command in (controller, crds, inject, render, validate, quickstart):
+for command in (controller, server, crds, inject, render, validate, quickstart):
     app.command(cls=GoCommand)(command)
 
 

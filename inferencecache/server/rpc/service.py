@@ -6,9 +6,13 @@ it arrives and acknowledges at the end, so that a stream that breaks keeps what 
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Iterator
+from contextlib import contextmanager
+from typing import Final
 
+from inferencecache.server.ingestion import Ingestion, IngestionRefused, Reporter
 from inferencecache.server.rpc.health import health_service
+from inferencecache.server.rpc.messages import Code, Status
 from inferencecache.server.rpc.methods import (
     Call,
     MethodTable,
@@ -25,13 +29,27 @@ from inferencecache.wire.service import METHODS, SERVICE_NAME
 from inferencecache.wire.v1alpha1 import inferencecache_pb2 as pb
 
 
-def inference_cache_service(services: Services) -> Service:
-    """All eight RPCs."""
+def inference_cache_service(services: Services, ingestion: Ingestion) -> Service:
+    """All eight RPCs; `ingestion` guards those that change the index."""
 
-    async def report(updates: AsyncIterator[pb.CacheStateUpdate], _call: Call) -> AsyncIterator[pb.Ack]:
+    async def report(updates: AsyncIterator[pb.CacheStateUpdate], call: Call) -> AsyncIterator[pb.Ack]:
+        reporter = await _identified(ingestion, call)
         async for update in updates:
+            _require(reporter, update.tenant_id)
             services.report(update)
         yield pb.Ack(accepted=True)
+
+    def publish(event: pb.CacheEvent, call: Call) -> pb.Ack | Awaitable[pb.Ack]:
+        with _refusals():
+            reporter = ingestion.recall(_authorization(call))
+        if reporter is None:
+            return publish_when_known(event, call)
+        _require(reporter, event.tenant_id)
+        return services.publish_event(event)
+
+    async def publish_when_known(event: pb.CacheEvent, call: Call) -> pb.Ack:
+        _require(await _identified(ingestion, call), event.tenant_id)
+        return services.publish_event(event)
 
     async def events(requests: AsyncIterator[pb.StreamEventsRequest], _call: Call) -> AsyncIterator[pb.CacheEvent]:
         async for request in requests:
@@ -48,7 +66,7 @@ def inference_cache_service(services: Services) -> Service:
         "RenderTemplate": lambda request, _call: services.render_template(request),
         "LookupPDRoute": lambda request, _call: services.lookup_pd_route(request),
         "GetCacheState": lambda request, _call: services.get_cache_state(request),
-        "PublishEvent": lambda event, _call: services.publish_event(event),
+        "PublishEvent": publish,
     }
     streaming: dict[str, StreamHandler] = {
         "ReportCacheState": report,
@@ -61,7 +79,33 @@ def inference_cache_service(services: Services) -> Service:
     return Service(SERVICE_NAME, methods)
 
 
-def methods_of(services: Services) -> MethodTable:
+async def _identified(ingestion: Ingestion, call: Call) -> Reporter:
+    with _refusals():
+        return await ingestion.identify(_authorization(call))
+
+
+def _require(reporter: Reporter, tenant: str) -> None:
+    with _refusals():
+        reporter.require(tenant)
+
+
+def _authorization(call: Call) -> str:
+    return call.metadata.get("authorization", "")
+
+
+@contextmanager
+def _refusals() -> Iterator[None]:
+    """Tell a refusal as gRPC does."""
+    try:
+        yield
+    except IngestionRefused as error:
+        raise Status(_CODES[error.verdict.status], str(error)) from error
+
+
+_CODES: Final = {401: Code.UNAUTHENTICATED, 403: Code.PERMISSION_DENIED, 503: Code.UNAVAILABLE}
+
+
+def methods_of(services: Services, ingestion: Ingestion) -> MethodTable:
     """Everything the gRPC port answers: the service, health, and reflection over both."""
-    offered = [inference_cache_service(services), health_service()]
+    offered = [inference_cache_service(services, ingestion), health_service()]
     return method_table([*offered, *reflection_services(service.name for service in offered)])

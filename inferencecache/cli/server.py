@@ -1,0 +1,180 @@
+"""`inferencecache server`: the data plane's process, its flags and what they may say together (spec 06 §1.2).
+
+A flag or a combination that nobody can mean ends the process with exit 2 and a sentence, before anything is opened.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from pathlib import Path
+from typing import Annotated, Final, TypeVar
+
+import typer
+
+from inferencecache.cli.logs import Encoder, set_up
+
+_LISTENERS = "Listeners"
+_CALLERS = "Callers"
+_LOGGING = "Logging"
+
+_FORMATS: Final = {"": Encoder.JSON, "json": Encoder.JSON, "text": Encoder.CONSOLE}
+_LEVELS: Final = {
+    "": logging.INFO,
+    "debug": logging.DEBUG,
+    "info": logging.INFO,
+    "warn": logging.WARNING,
+    "warning": logging.WARNING,
+    "error": logging.ERROR,
+}
+DEFAULT_BLOCK_SIZE: Final = 16
+
+T = TypeVar("T")
+
+
+def server(
+    grpc_bind_address: Annotated[str, typer.Option(help="Where gRPC is served.", rich_help_panel=_LISTENERS)] = ":9090",
+    http_bind_address: Annotated[
+        str,
+        typer.Option(help="Where /healthz, /readyz, /metrics and /v1 are served.", rich_help_panel=_LISTENERS),
+    ] = ":8080",
+    snapshot_bind_address: Annotated[
+        str,
+        typer.Option(help="Where /snapshot, /policy and /probe are served.", rich_help_panel=_LISTENERS),
+    ] = ":8081",
+    tls_cert_file: Annotated[
+        str,
+        typer.Option(
+            help="Certificate chain of the gRPC port; read anew when the file changes.", rich_help_panel=_LISTENERS
+        ),
+    ] = "",
+    tls_key_file: Annotated[str, typer.Option(help="Key of that certificate.", rich_help_panel=_LISTENERS)] = "",
+    allowed_controller_sa: Annotated[
+        str,
+        typer.Option(
+            help="Who may call /snapshot, /policy and /probe: system:serviceaccount:<namespace>:<name>.",
+            rich_help_panel=_CALLERS,
+        ),
+    ] = "",
+    insecure_disable_auth: Annotated[
+        bool,
+        typer.Option(
+            "--insecure-disable-auth/--no-insecure-disable-auth",
+            help="Let everybody call them; the only way to start without --allowed-controller-sa.",
+            rich_help_panel=_CALLERS,
+        ),
+    ] = False,
+    controller_audience: Annotated[
+        str, typer.Option(help="Audience of the tokens for /snapshot and /probe.", rich_help_panel=_CALLERS)
+    ] = "inferencecache.io/controller",
+    policy_audience: Annotated[
+        str, typer.Option(help="Audience of the tokens for /policy.", rich_help_panel=_CALLERS)
+    ] = "inferencecache.io/policy",
+    ingestion_audience: Annotated[
+        str,
+        typer.Option(
+            help="Audience of the ServiceAccount tokens that reports and events must carry, each for the tenant that "
+            "is its namespace; empty: everybody may report.",
+            rich_help_panel=_CALLERS,
+        ),
+    ] = "",
+    tokenizer_models_dir: Annotated[
+        str, typer.Option(help="Folder of tokenizers, for lookups by prompt_text; empty: those find nothing.")
+    ] = "",
+    engine_block_size: Annotated[
+        int, typer.Option(help="Tokens per block of the engines; 0 or less: 16.")
+    ] = DEFAULT_BLOCK_SIZE,
+    log_format: Annotated[str, typer.Option(help="json or text.", rich_help_panel=_LOGGING)] = "json",
+    log_level: Annotated[str, typer.Option(help="debug, info, warn or error.", rich_help_panel=_LOGGING)] = "info",
+) -> None:
+    """Run the server: the prefix index, and the RPCs around it, until SIGTERM."""
+    # Here and not above: every other command would pay for what only the server imports.
+    from inferencecache.server.run import ServerSettings
+    from inferencecache.server.sockets import BindAddress
+
+    def address(flag: str, text: str) -> BindAddress:
+        try:
+            return BindAddress.parse(text)
+        except ValueError as error:
+            raise _Unusable(f"{flag}: {error}") from error
+
+    try:
+        encoder = _choice("--log-format", log_format, _FORMATS)
+        level = _choice("--log-level", log_level, _LEVELS)
+        check_callers(
+            allowed_controller_sa=allowed_controller_sa,
+            insecure_disable_auth=insecure_disable_auth,
+            controller_audience=controller_audience,
+            policy_audience=policy_audience,
+            ingestion_audience=ingestion_audience,
+        )
+        settings = ServerSettings(
+            grpc_bind_address=address("--grpc-bind-address", grpc_bind_address),
+            http_bind_address=address("--http-bind-address", http_bind_address),
+            snapshot_bind_address=address("--snapshot-bind-address", snapshot_bind_address),
+            allowed_controller_sa=allowed_controller_sa,
+            controller_audience=controller_audience,
+            policy_audience=policy_audience,
+            ingestion_audience=ingestion_audience,
+            tls=_pair(tls_cert_file, tls_key_file),
+            tokenizer_models_dir=tokenizer_models_dir,
+            engine_block_size=engine_block_size if engine_block_size > 0 else DEFAULT_BLOCK_SIZE,
+        )
+    except _Unusable as error:
+        typer.echo(f"inferencecache server: {error}", err=True)
+        raise typer.Exit(2) from None
+    set_up(encoder, level=level)
+
+    import uvloop
+
+    from inferencecache.server.run import run
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        raise typer.Exit(runner.run(run(settings)))
+
+
+class _Unusable(Exception):
+    """A flag, or flags together, that nobody can mean; the message names them."""
+
+
+def check_callers(
+    *,
+    allowed_controller_sa: str,
+    insecure_disable_auth: bool,
+    controller_audience: str,
+    policy_audience: str,
+    ingestion_audience: str,
+) -> None:
+    """Whether the flags about callers go together; the first that does not is named. Raises `_Unusable`."""
+    if allowed_controller_sa and insecure_disable_auth:
+        raise _Unusable("--allowed-controller-sa and --insecure-disable-auth are mutually exclusive")
+    if not allowed_controller_sa and not insecure_disable_auth:
+        raise _Unusable(
+            "missing --allowed-controller-sa: name the controller's ServiceAccount, or give --insecure-disable-auth"
+        )
+    _require_trimmed("--allowed-controller-sa", allowed_controller_sa)
+    _require_trimmed("--ingestion-audience", ingestion_audience)
+    if insecure_disable_auth:
+        return
+    for flag, audience in (("--controller-audience", controller_audience), ("--policy-audience", policy_audience)):
+        if not audience.strip():
+            raise _Unusable(f"{flag} cannot be empty")
+        _require_trimmed(flag, audience)
+
+
+def _require_trimmed(flag: str, value: str) -> None:
+    if value != value.strip():
+        raise _Unusable(f"{flag} has leading/trailing whitespace: {value!r}")
+
+
+def _choice(flag: str, text: str, choices: dict[str, T]) -> T:
+    chosen = choices.get(text.strip().lower())
+    if chosen is None:
+        raise _Unusable(f"{flag}={text}: needs one of {', '.join(filter(None, choices))}")
+    return chosen
+
+
+def _pair(certificate: str, key: str) -> tuple[Path, Path] | None:
+    if bool(certificate) != bool(key):
+        raise _Unusable("--tls-cert-file and --tls-key-file must be given together")
+    return (Path(certificate), Path(key)) if certificate else None

@@ -1,0 +1,102 @@
+"""The controller's endpoints: `/snapshot`, `/policy` and `/probe` (spec 06 §4.2–§4.5).
+
+A caller proves who it is before it learns anything else, even which method is right. Errors are plain text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TypeAlias
+
+import msgspec
+from fastapi import FastAPI
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
+
+from inferencecache.server import policy, probe
+from inferencecache.server.auth import Authenticator
+from inferencecache.server.policy import PolicyError
+from inferencecache.server.probe import ProbeError
+from inferencecache.server.services import Services
+from inferencecache.server.web import BodyTooLong, BodyTooSlow, read_body
+
+Answer: TypeAlias = Callable[[Request], Awaitable[Response]]
+
+
+class Guards(msgspec.Struct, frozen=True):
+    """Who watches each endpoint; None lets everybody in (`--insecure-disable-auth`)."""
+
+    snapshot: Authenticator | None = None
+    policy: Authenticator | None = None
+    probe: Authenticator | None = None
+
+
+def admin_app(services: Services, guards: Guards) -> FastAPI:
+    """The three endpoints as an ASGI app."""
+
+    async def get_snapshot(_request: Request) -> Response:
+        return Response(services.snapshot(), media_type="application/json")
+
+    async def push_policy(request: Request) -> Response:
+        try:
+            services.push_policy(await read_body(request, policy.MAX_BODY_BYTES))
+        except PolicyError as error:
+            return _text(400, str(error))
+        except BodyTooLong as error:
+            return _text(400, f"decode policy snapshot: {error}")
+        return Response(status_code=204)
+
+    async def run_probe(request: Request) -> Response:
+        try:
+            result = await services.probe(await read_body(request, probe.MAX_BODY_BYTES))
+        except ProbeError as error:
+            return _text(400, str(error))
+        except BodyTooLong as error:
+            return _text(400, f"decode probe request: {error}")
+        return Response(msgspec.json.encode(result), media_type="application/json")
+
+    endpoints: Mapping[str, Endpoint] = {
+        "/snapshot": Endpoint(get_snapshot, ("GET",), guards.snapshot),
+        "/policy": Endpoint(push_policy, ("POST", "PUT"), guards.policy),
+        "/probe": Endpoint(run_probe, ("POST",), guards.probe),
+    }
+    app = FastAPI(title="inferencecache: the controller's side", docs_url=None, redoc_url=None, openapi_url=None)
+    app.router.routes.extend(Route(path, endpoint) for path, endpoint in endpoints.items())
+    app.add_exception_handler(404, _not_found)
+    return app
+
+
+async def _not_found(_request: Request, _error: Exception) -> Response:
+    return _text(404, "not found")
+
+
+class Endpoint:
+    """One path, for whatever method it is called with."""
+
+    def __init__(self, answer: Answer, methods: tuple[str, ...], guard: Authenticator | None) -> None:
+        self._answer = answer
+        self._methods = methods
+        self._guard = guard
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request = Request(scope, receive)
+        response = await self._respond(request)
+        await response(scope, receive, send)
+
+    async def _respond(self, request: Request) -> Response:
+        if self._guard is not None:
+            verdict = await self._guard.check(request.headers.get("authorization", ""))
+            if verdict.status != 200:
+                return _text(verdict.status, verdict.message)
+        if request.method not in self._methods:
+            return _text(405, "method not allowed", {"Allow": ", ".join(self._methods)})
+        try:
+            return await self._answer(request)
+        except BodyTooSlow as error:
+            return _text(408, str(error), {"Connection": "close"})
+
+
+def _text(status: int, message: str, headers: Mapping[str, str] | None = None) -> Response:
+    return PlainTextResponse(f"{message}\n", status, headers)

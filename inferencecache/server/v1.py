@@ -1,0 +1,257 @@
+"""The RPCs as HTTP/JSON, under `/v1` (decision P5).
+
+The same messages in proto3's JSON mapping, answered by the same functions. What only reads is a GET, what a caller
+sends a body for is a POST; a report may be one update or a list of them, and the streams are one JSON object per line.
+An error is an object that says what is wrong and with which field.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Annotated, Any, Final
+
+from fastapi import APIRouter, Query, Request
+from fastapi.responses import Response, StreamingResponse
+from google.protobuf.message import Message
+
+from inferencecache.server import json_messages
+from inferencecache.server.ingestion import Ingestion, IngestionRefused
+from inferencecache.server.json_messages import JsonError
+from inferencecache.server.rpc.messages import MAX_MESSAGE
+from inferencecache.server.services import Services
+from inferencecache.server.web import BodyTooLong, BodyTooSlow, read_body
+from inferencecache.wire.v1alpha1 import inferencecache_pb2 as pb
+
+MESSAGES: Final = (
+    pb.LookupRouteRequest,
+    pb.LookupRouteResponse,
+    pb.LookupPDRouteRequest,
+    pb.LookupPDRouteResponse,
+    pb.RenderTemplateRequest,
+    pb.RenderTemplateResponse,
+    pb.CacheStateUpdate,
+    pb.GetCacheStateResponse,
+    pb.CacheEvent,
+    pb.Metric,
+    pb.Ack,
+)
+"""What the paths below carry, for the description of the API."""
+
+ERROR_SCHEMA: Final = {
+    "type": "object",
+    "required": ["error"],
+    "properties": {
+        "error": {
+            "type": "object",
+            "required": ["message"],
+            "properties": {
+                "message": {"type": "string"},
+                "field": {
+                    "type": "string",
+                    "description": "The path of what is wrong: `prefixes[0].tier`.",
+                },
+            },
+        }
+    },
+}
+
+PREFIX: Final = "/v1"
+
+_JSON: Final = "application/json"
+_LINES: Final = "application/x-ndjson"
+
+
+@dataclass(frozen=True, slots=True)
+class _HttpCall:
+    """An HTTP request as the services see a caller. It has no deadline, and is answered even if nobody waits."""
+
+    deadline: float | None = None
+    cancelled: bool = False
+
+
+def v1_router(services: Services, ingestion: Ingestion) -> APIRouter:
+    """The routes, to be included in an app."""
+    router = APIRouter(prefix=PREFIX)
+
+    async def lookup_route(request: pb.LookupRouteRequest) -> Message:
+        reply = services.lookup_route(request, _HttpCall())
+        return reply if isinstance(reply, Message) else await reply
+
+    async def lookup_pd_route(request: pb.LookupPDRouteRequest) -> Message:
+        return services.lookup_pd_route(request)
+
+    async def render_template(request: pb.RenderTemplateRequest) -> Message:
+        return services.render_template(request)
+
+    _add(
+        router,
+        "/lookup-route",
+        pb.LookupRouteRequest,
+        pb.LookupRouteResponse,
+        lookup_route,
+        "Which replicas hold a prefix of the request, best first. Without any, route as if there were no cache.",
+    )
+    _add(
+        router,
+        "/lookup-pd-route",
+        pb.LookupPDRouteRequest,
+        pb.LookupPDRouteResponse,
+        lookup_pd_route,
+        "A prefill and a decode replica from a PDTopology.",
+    )
+    _add(
+        router,
+        "/render-template",
+        pb.RenderTemplateRequest,
+        pb.RenderTemplateResponse,
+        render_template,
+        "A PromptTemplate, rendered, with the hash of its stable prefix.",
+    )
+    _add_ingestion(router, services, ingestion)
+    _add_reads(router, services)
+    return router
+
+
+def _add_ingestion(router: APIRouter, services: Services, ingestion: Ingestion) -> None:
+    async def report(http: Request) -> Response:
+        value = json_messages.load(await read_body(http, MAX_MESSAGE))
+        several = value if isinstance(value, list) else [value]
+        updates = [
+            json_messages.read(each, pb.CacheStateUpdate, f"[{number}]" if several is value else "")
+            for number, each in enumerate(several)
+        ]
+        reporter = await ingestion.identify(http.headers.get("authorization", ""))
+        for update in updates:
+            reporter.require(update.tenant_id)
+        for update in updates:
+            services.report(update)
+        return _answer(pb.Ack(accepted=True))
+
+    async def publish(http: Request) -> Response:
+        event = json_messages.read(json_messages.load(await read_body(http, MAX_MESSAGE)), pb.CacheEvent)
+        reporter = await ingestion.identify(http.headers.get("authorization", ""))
+        reporter.require(event.tenant_id)
+        return _answer(services.publish_event(event))
+
+    one = json_messages.reference(pb.CacheStateUpdate)
+    router.add_api_route(
+        "/cache-state", _guarded(report), methods=["POST"], summary="ReportCacheState",
+        description="What a replica holds: one update, or a list of them that is applied as a whole.",
+        openapi_extra=_body({"oneOf": [one, {"type": "array", "items": one}]}), responses=_responses(pb.Ack),
+    )  # fmt: skip
+    router.add_api_route(
+        "/events", _guarded(publish), methods=["POST"], summary="PublishEvent",
+        description="One change of a replica's cache.",
+        openapi_extra=_body(json_messages.reference(pb.CacheEvent)), responses=_responses(pb.Ack),
+    )  # fmt: skip
+
+
+def _add_reads(router: APIRouter, services: Services) -> None:
+    async def cache_state(
+        model_id: Annotated[str, Query(alias="modelId", description="The model.")] = "",
+        tenant_id: Annotated[str, Query(alias="tenantId", description="The namespace of the engines.")] = "",
+    ) -> Response:
+        return _answer(services.get_cache_state(pb.GetCacheStateRequest(model_id=model_id, tenant_id=tenant_id)))
+
+    async def events(
+        model_id: Annotated[str, Query(alias="modelId", description="Only of this model.")] = "",
+        tenant_id: Annotated[str, Query(alias="tenantId", description="Only of this tenant.")] = "",
+        types: Annotated[list[str], Query(description="Only of these types.")] = [],  # noqa: B006 - FastAPI copies it
+    ) -> Response:
+        try:
+            request = pb.StreamEventsRequest(model_id=model_id, tenant_id=tenant_id, types=types)
+        except ValueError as error:
+            return error_response(HTTPStatus.BAD_REQUEST, str(error), "types")
+        return StreamingResponse(_lines(services.stream_cache_events(request)), media_type=_LINES)
+
+    async def metrics(names: Annotated[list[str], Query(description="Only these series.")] = []) -> Response:  # noqa: B006
+        return StreamingResponse(
+            _lines(services.stream_metrics(pb.StreamMetricsRequest(names=names))), media_type=_LINES
+        )
+
+    router.add_api_route(
+        "/cache-state", cache_state, methods=["GET"], summary="GetCacheState",
+        description="What is known of the replicas that serve a model for a tenant.",
+        responses=_responses(pb.GetCacheStateResponse),
+    )  # fmt: skip
+    router.add_api_route(
+        "/events", events, methods=["GET"], summary="StreamCacheEvents",
+        description="The changes of the index as they happen, one object per line.",
+        responses=_responses(pb.CacheEvent, _LINES),
+    )  # fmt: skip
+    router.add_api_route(
+        "/metrics", metrics, methods=["GET"], summary="StreamMetrics",
+        description="The server's metrics, again and again, one object per line.",
+        responses=_responses(pb.Metric, _LINES),
+    )  # fmt: skip
+
+
+def _add(
+    router: APIRouter,
+    path: str,
+    request: type[Message],
+    response: type[Message],
+    answer: Callable[[Any], Awaitable[Message]],
+    description: str,
+) -> None:
+    """A path that takes one message and gives one."""
+
+    async def endpoint(http: Request) -> Response:
+        body = await read_body(http, MAX_MESSAGE)
+        return _answer(await answer(json_messages.read(json_messages.load(body), request)))
+
+    router.add_api_route(
+        path, _guarded(endpoint), methods=["POST"], summary=request.DESCRIPTOR.name.removesuffix("Request"),
+        description=description, openapi_extra=_body(json_messages.reference(request)), responses=_responses(response),
+    )  # fmt: skip
+
+
+def _guarded(endpoint: Callable[[Request], Awaitable[Response]]) -> Callable[[Request], Awaitable[Response]]:
+    """The endpoint with its errors told as JSON."""
+
+    async def guarded(http: Request) -> Response:
+        try:
+            return await endpoint(http)
+        except JsonError as error:
+            return error_response(HTTPStatus.BAD_REQUEST, error.message, error.field)
+        except BodyTooLong as error:
+            return error_response(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, str(error))
+        except BodyTooSlow as error:
+            return error_response(HTTPStatus.REQUEST_TIMEOUT, str(error))
+        except IngestionRefused as error:
+            return error_response(HTTPStatus(error.verdict.status), str(error))
+
+    # FastAPI reads the signature, where `Request` must be the class and not its name.
+    guarded.__annotations__ = {"http": Request, "return": Response}
+    return guarded
+
+
+async def _lines(stream: AsyncIterator[Message]) -> AsyncIterator[bytes]:
+    async for message in stream:
+        yield json_messages.write(message) + b"\n"
+
+
+def _answer(message: Message) -> Response:
+    return Response(json_messages.write(message), media_type=_JSON)
+
+
+def error_response(
+    status: HTTPStatus, message: str, field: str = "", headers: Mapping[str, str] | None = None
+) -> Response:
+    """What every failed request is answered with."""
+    error = {"message": message} | ({"field": field} if field else {})
+    return Response(json_messages.dump({"error": error}), status, headers, _JSON)
+
+
+def _body(schema: dict[str, Any]) -> dict[str, Any]:
+    return {"requestBody": {"required": True, "content": {_JSON: {"schema": schema}}}}
+
+
+def _responses(kind: type[Message], media_type: str = _JSON) -> dict[int | str, dict[str, Any]]:
+    error = {"content": {_JSON: {"schema": {"$ref": "#/components/schemas/Error"}}}}
+    return {
+        200: {"description": "The answer.", "content": {media_type: {"schema": json_messages.reference(kind)}}},
+        400: {"description": "The request is malformed.", **error},
+    }

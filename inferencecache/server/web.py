@@ -1,0 +1,114 @@
+"""The rim of the HTTP faces: an ASGI app on a socket, with limits on how long a client may dawdle and a bounded end."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from typing import Any, Final
+
+import uvicorn
+from starlette.requests import Request
+from starlette.types import ASGIApp
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+HEADER_SECONDS: Final = 5.0
+"""For the head of a request, from the connection's first moment or the request's first byte."""
+BODY_SECONDS: Final = 10.0
+KEEP_ALIVE_SECONDS: Final = 120
+STOP_SECONDS: Final = 2
+
+
+class BodyTooLong(Exception):
+    """A request's body is longer than what is read of it."""
+
+
+class BodyTooSlow(Exception):
+    """A request's body did not arrive in time."""
+
+
+async def read_body(request: Request, limit: int) -> bytes:
+    """The whole body. Raises `BodyTooLong` beyond `limit` bytes, `BodyTooSlow`."""
+    parts = []
+    size = 0
+    try:
+        async with asyncio.timeout(BODY_SECONDS):
+            async for part in request.stream():
+                size += len(part)
+                if size > limit:
+                    raise BodyTooLong(f"the body is longer than {limit} bytes")
+                parts.append(part)
+    except TimeoutError as error:
+        raise BodyTooSlow(f"the body did not arrive within {BODY_SECONDS:g} s") from error
+    return b"".join(parts)
+
+
+class _Protocol(HttpToolsProtocol):
+    """uvicorn's HTTP, with a limit on the time that a request's head may take."""
+
+    _limit: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._expect_head()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._head_came()
+        super().connection_lost(exc)
+
+    def on_message_begin(self) -> None:
+        self._expect_head()
+        super().on_message_begin()
+
+    def on_headers_complete(self) -> None:
+        self._head_came()
+        super().on_headers_complete()
+
+    def _expect_head(self) -> None:
+        self._head_came()
+        self._limit = self.loop.call_later(HEADER_SECONDS, self._give_up)
+
+    def _head_came(self) -> None:
+        if self._limit is not None:
+            self._limit.cancel()
+            self._limit = None
+
+    def _give_up(self) -> None:
+        self.transport.close()
+
+
+class _Server(uvicorn.Server):
+    """uvicorn without its signal handlers, which are the process's business."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+@asynccontextmanager
+async def serving(app: ASGIApp, sock: socket.socket) -> AsyncIterator[None]:
+    """Serve on a listening socket. Leaving lets requests end for `STOP_SECONDS`."""
+    config = uvicorn.Config(
+        app,
+        http=_Protocol,
+        ws="none",
+        lifespan="off",
+        access_log=False,
+        log_config=None,
+        log_level="warning",
+        server_header=False,
+        date_header=False,
+        proxy_headers=False,
+        timeout_keep_alive=KEEP_ALIVE_SECONDS,
+        timeout_graceful_shutdown=STOP_SECONDS,
+    )
+    config.load()
+    server: Any = _Server(config)
+    async with asyncio.TaskGroup() as group:
+        task = group.create_task(server.serve(sockets=[sock]), name="http-server")
+        try:
+            yield
+        finally:
+            server.should_exit = True
+            await asyncio.wait([task])  # uvicorn bounds it
