@@ -171,6 +171,7 @@ class SharedLog:
                 await self._session(stream)
         except (*FAILURES, _SessionOver) as reason:
             return reason
+        raise AssertionError("a session only ends by failing")
 
     async def _session(self, stream: LogStream) -> None:
         if await stream.create():
