@@ -9,6 +9,7 @@ namesake that came since.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import timedelta
 from typing import Any
 
 import msgspec
@@ -22,7 +23,12 @@ __all__ = ["ChildConflict", "FieldPath", "abandoned", "apply_child", "covers", "
 
 
 class ChildConflict(KubeError):
-    """An object has the name of a child and is not controlled by its owner; `holder` is who controls it, or empty."""
+    """An object has the name of a child and is not controlled by its owner; `holder` is who controls it, or empty.
+
+    Nothing need wake the owner when that object goes, so it is looked for once a minute.
+    """
+
+    retry_within = timedelta(minutes=1)
 
     def __init__(self, kind: str, key: Key, holder: str = "") -> None:
         who = f"is controlled by {holder}" if holder else "is controlled by nobody"

@@ -2,8 +2,8 @@
 
 Reconciling is level-triggered. A key says *that* something about an object may have changed, never what; the
 reconciler reads the present state and acts on that. So events may be merged, repeated or reordered without harm, and a
-failure is simply tried again: after an exponential back-off per key, or not before the key's next change if the error
-is a `TerminalError`.
+failure is simply tried again: after an exponential back-off per key, which an error may bound (`retry_within`), or not
+before the key's next change if the error is a `TerminalError`.
 
 Nothing a reconciler does can end its controller. Whatever it raises is counted, logged and retried; what runs past
 the deadline is cancelled.
@@ -184,7 +184,8 @@ class Controller:
             elif bug:
                 self._metrics.panics.inc()
             self._count_failure()
-            delay = self.queue.add_rate_limited(key, priority=priority)
+            longest = error.retry_within if isinstance(error, KubeError) else None
+            delay = self.queue.add_rate_limited(key, priority=priority, longest=longest)
             known = isinstance(error, (KubeError, OSError))
             _log.error("reconcile failed", error=told, retry_in=delay, exc_info=error if bug or not known else None)
         else:

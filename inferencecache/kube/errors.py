@@ -7,13 +7,20 @@ text often does not.
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any, ClassVar
 
 import msgspec
 
 
 class KubeError(Exception):
-    """Base of all errors of the framework."""
+    """Base of all errors of the framework.
+
+    `retry_within` bounds the pause before a failed pass is tried again, which otherwise grows to a quarter of an hour.
+    It is for what is mended by something that wakes nobody; set it on a class of errors or on one error.
+    """
+
+    retry_within: timedelta | None = None
 
 
 class TransportError(KubeError):

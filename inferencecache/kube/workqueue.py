@@ -159,11 +159,13 @@ class WorkQueue(Generic[T]):
             heapq.heapify(self._waiting_heap)
         self._arm()
 
-    def add_rate_limited(self, item: T, *, priority: int = NORMAL_PRIORITY) -> float:
-        """Put a failed item back after its back-off; returns the delay in seconds."""
+    def add_rate_limited(self, item: T, *, priority: int = NORMAL_PRIORITY, longest: timedelta | None = None) -> float:
+        """Put a failed item back after its back-off, at most `longest`; returns the delay in seconds."""
         failures = self._failures.get(item, 0)
         self._failures[item] = failures + 1
         delay = self._backoff.delay(failures)
+        if longest is not None:
+            delay = min(delay, longest.total_seconds())
         self.add_after(item, delay, priority=priority)
         return delay
 

@@ -17,7 +17,7 @@ NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 class Status(View, frozen=True):
-    conditions: list[dict[str, Any]] = []
+    conditions: tuple[dict[str, Any], ...] = ()
 
 
 class Stated(View, frozen=True):
@@ -31,7 +31,7 @@ class Stated(View, frozen=True):
 def setting(name: str) -> Callable[[Stated], dict[str, Any] | None]:
     def decide(obj: Stated) -> dict[str, Any] | None:
         after = set_condition(obj.status.conditions, name, "True", reason="Set", now=NOW)
-        return {"conditions": after} if after != obj.status.conditions else None
+        return {"conditions": after} if after != list(obj.status.conditions) else None
 
     return decide
 
@@ -83,4 +83,4 @@ async def test_a_namesake_does_not_get_the_status_of_its_predecessor(client: Cli
     await client.create(widget(key, "anew"))
     with pytest.raises(NotFound, match="made anew"):
         await write_status(client, stated, setting("Ready"))
-    assert (await client.get(Stated, key)).status.conditions == []
+    assert (await client.get(Stated, key)).status.conditions == ()

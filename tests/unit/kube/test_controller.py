@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from datetime import timedelta
@@ -14,7 +15,7 @@ from prometheus_client import REGISTRY
 from structlog.testing import LogCapture
 
 from inferencecache.kube.controller import Controller, Result
-from inferencecache.kube.errors import Conflict, TerminalError
+from inferencecache.kube.errors import Conflict, KubeError, TerminalError
 from inferencecache.kube.handlers import for_self
 from inferencecache.kube.informer import Change
 from inferencecache.kube.kinds import ConfigMap, ObjectMeta
@@ -59,9 +60,25 @@ async def sleeping() -> Result | None:
     return None
 
 
+async def until(condition: Callable[[], Any]) -> None:
+    async with asyncio.timeout(5):
+        while not condition():  # noqa: ASYNC110 - a controller gives no event for its inner state
+            await asyncio.sleep(0)
+
+
+AT_ONCE = Backoff(first=timedelta(milliseconds=1))
+
+
 @asynccontextmanager
-async def running(name: str, script: Script, **options: Any) -> AsyncIterator[Controller]:
-    queue: WorkQueue[Key] = WorkQueue(name, controller=name, backoff=Backoff(first=timedelta(milliseconds=1)))
+async def running(
+    name: str,
+    script: Script,
+    *,
+    backoff: Backoff = AT_ONCE,
+    clock: Callable[[], float] = time.monotonic,
+    **options: Any,
+) -> AsyncIterator[Controller]:
+    queue: WorkQueue[Key] = WorkQueue(name, controller=name, backoff=backoff, clock=clock)
     controller = Controller(name, script, queue=queue, **options)
     task = asyncio.create_task(controller.run())
     try:
@@ -109,10 +126,12 @@ async def test_every_outcome_is_counted_and_followed_by_another_pass(
 
 async def test_a_terminal_error_is_counted_and_not_retried_until_the_next_change() -> None:
     script = Script(raising(TerminalError("spec is wrong")))
-    async with running("terminal", script) as controller:
+    now = 0.0
+    async with running("terminal", script, clock=lambda: now) as controller:
         controller.enqueue(A)
-        await asyncio.sleep(0.05)
-        assert script.passes == [A]
+        await until(lambda: script.passes and not controller.queue.in_progress)
+        now += timedelta(days=1).total_seconds()
+        assert len(controller.queue) == 0, "nothing comes due by itself"
         controller.enqueue(A)
         await asyncio.wait_for(script.resting.wait(), 5)
     assert value("terminal_reconcile_errors_total", "terminal") == 1
@@ -121,22 +140,24 @@ async def test_a_terminal_error_is_counted_and_not_retried_until_the_next_change
 
 async def test_stop_finishes_work_in_progress_and_starts_nothing_new() -> None:
     release = asyncio.Event()
+    order: list[str] = []
 
     async def held() -> Result | None:
         await release.wait()
+        order.append("worked")
         return None
 
     script = Script(held)
     controller = Controller("stopping", script, workers=1)
     task = asyncio.create_task(controller.run())
+    task.add_done_callback(lambda _: order.append("stopped"))
     controller.enqueue(A)
     controller.enqueue(B)
-    await asyncio.sleep(0.01)
+    await until(lambda: script.passes)
     controller.stop()
-    await asyncio.sleep(0.01)
-    assert not task.done()
-    release.set()
+    asyncio.get_running_loop().call_soon(release.set)
     await asyncio.wait_for(task, 5)
+    assert order == ["worked", "stopped"]
     assert script.passes == [A]
 
 
@@ -145,12 +166,22 @@ async def test_cancelling_ends_work_in_progress() -> None:
     controller = Controller("cancelled", script)
     task = asyncio.create_task(controller.run())
     controller.enqueue(A)
-    await asyncio.sleep(0.01)
+    await until(lambda: script.passes)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await asyncio.wait_for(task, 5)
     assert value("active_workers", "cancelled") == 0
     assert controller.queue.in_progress == 0
+
+
+async def test_an_error_may_bound_how_long_its_key_rests() -> None:
+    error = KubeError("somebody else's; who will not tell when it goes")
+    error.retry_within = timedelta(milliseconds=5)
+    script = Script(raising(error))
+    async with running("bounded", script, backoff=Backoff(first=timedelta(hours=1))) as controller:
+        controller.enqueue(A)
+        await asyncio.wait_for(script.resting.wait(), 5)
+    assert script.passes == [A, A]
 
 
 async def test_a_slow_key_holds_up_no_other() -> None:
@@ -175,7 +206,7 @@ async def test_log_lines_of_a_pass_carry_its_identity() -> None:
     try:
         async with running("logging", script) as controller:
             controller.enqueue(A)
-            await asyncio.sleep(0.01)
+            await until(lambda: script.passes and not controller.queue.in_progress)
             controller.enqueue(A)
             await asyncio.wait_for(script.resting.wait(), 5)
     finally:

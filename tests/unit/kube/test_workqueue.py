@@ -177,6 +177,15 @@ async def test_back_off_doubles_from_5_ms_to_1000_s_and_forget_starts_over() -> 
     assert queue.add_rate_limited("a") == pytest.approx(0.005)
 
 
+async def test_a_bound_cuts_the_back_off_of_one_failure_and_no_other() -> None:
+    queue: WorkQueue[str] = WorkQueue("bounded", clock=FakeClock())
+    bound = timedelta(seconds=1)
+    delays = [queue.add_rate_limited("a", longest=bound) for _ in range(10)]
+    assert delays[:2] == pytest.approx([0.005, 0.01])
+    assert delays[-1] == 1.0
+    assert queue.add_rate_limited("a") == pytest.approx(0.005 * 2**10)
+
+
 async def test_a_waiting_getter_is_woken_when_a_delay_ends_even_if_an_earlier_one_comes_later() -> None:
     queue: WorkQueue[str] = WorkQueue("timers")
     getter = asyncio.create_task(queue.get())
