@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 from typing import Any
 
@@ -13,6 +14,7 @@ from inferencecache.kube.apply import ChildConflict, abandoned, apply_child, cov
 from inferencecache.kube.errors import NotFound
 from inferencecache.kube.kinds import Deployment, ObjectMeta
 from inferencecache.kube.resource import Key
+from tests.unit.kube.apiserver import Answer, says, serving
 
 POD = ("spec", "template", "spec")
 
@@ -207,3 +209,29 @@ async def test_a_child_that_is_going_is_left_to_go() -> None:
     owners = [{"uid": "u", "controller": True}]
     live = {"metadata": {"uid": "c1", "ownerReferences": owners, "deletionTimestamp": "2026-01-01T00:00:00Z"}}
     assert await apply_child(Refusing(), CHILD, live, OWNER) is None  # type: ignore[arg-type]
+
+
+KINDS = says(body={"resources": [{"name": "configmaps", "kind": "ConfigMap", "namespaced": True}]})
+ABSENT, STORED = says(404), says(body={"metadata": {"name": "c"}})
+OURS = {"metadata": {"uid": "1", "ownerReferences": [{"controller": True, "uid": OWNER.metadata.uid}]}}
+FOREIGN = {"metadata": {"uid": "2"}}
+
+
+@pytest.mark.parametrize(
+    ("live", "script", "requests"),
+    [
+        pytest.param(None, [KINDS, ABSENT, STORED], ["GET", "GET", "PATCH"], id="not seen, and not there"),
+        pytest.param(None, [KINDS, says(body=OURS), STORED], ["GET", "GET", "PATCH"], id="not seen, but there"),
+        pytest.param(None, [KINDS, says(body=FOREIGN)], ["GET", "GET"], id="not seen, and somebody else's"),
+        pytest.param(OURS, [KINDS, STORED], ["GET", "PATCH"], id="seen"),
+        pytest.param(FOREIGN, [KINDS], [], id="seen, and somebody else's"),
+    ],
+)
+async def test_a_child_costs_one_read_if_it_was_not_seen_and_none_if_it_was(
+    live: Any, script: list[Answer], requests: list[str]
+) -> None:
+    """The first GET of each is discovery, which is asked once in a client's life."""
+    async with serving(*script) as (server, client):
+        with contextlib.suppress(ChildConflict):
+            await apply_child(client, CHILD, live, OWNER)
+    assert [asked.method for asked in server.asked] == requests
