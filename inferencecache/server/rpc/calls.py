@@ -196,8 +196,7 @@ class _GrpcCall(Stream):
         self.cancelled = True
         self._over = True
         self._discard()
-        if self._task is not None:
-            self._task.cancel()
+        self._cancel_task()
 
     @abstractmethod
     def _discard(self) -> None:
@@ -219,6 +218,11 @@ class _GrpcCall(Stream):
         self.connection.tasks += 1
         self._task = self._start_task(work)
         self._task.add_done_callback(self._task_ended)
+
+    def _cancel_task(self) -> None:
+        """Cancel the handler, in the loop's next round: before its first step it would not even get to clean up."""
+        if self._task is not None:
+            asyncio.get_running_loop().call_soon(self._task.cancel)
 
     def _task_ended(self, _task: asyncio.Task[None]) -> None:
         self.connection.tasks -= 1
@@ -361,8 +365,7 @@ class _StreamingCall(_GrpcCall):
             self._take(data, end)
         except Status as status:
             self._end(status)
-            if self._task is not None:
-                self._task.cancel()
+            self._cancel_task()
             return
         self._whole = end
         self.held = bool(self._incoming)
