@@ -1,0 +1,326 @@
+"""KV-cache events as engines publish them: one decoder for every shape and version in use (spec 08 §4, §15, §16).
+
+An engine publishes *batches*; a batch holds events that tell what its KV cache gained and lost. Fields are the same
+in all builds, and so is their order, but there are two encodings of an event, and two of a batch: positional arrays,
+and maps keyed by the very names of the fields. Here each event is declared once, in positional order, and read in
+either encoding. What a build does not send has its default.
+
+The unit of failure is the event (decision D1): what cannot be understood is left out of its batch and counted by
+reason, and its neighbours stay. It is never guessed at: an event whose adapter is unreadable would otherwise count as
+the base model's, and alias the two. Only a batch whose envelope is unreadable fails as a whole.
+
+There are two ways through this module. The strict one decodes a whole batch into typed events at once, and is what
+nearly all traffic takes. A batch that does not fit is read again, event by event, with the leniency that a few builds
+need: raw digests as block hashes, token pairs of speculative decoding, a salt where the adapter's name should be.
+Both yield the same types, so that a consumer sees no builds.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Annotated, Any, Final
+
+from msgspec import DecodeError, Meta, Raw, Struct, ValidationError, convert, structs
+from msgspec.msgpack import Decoder
+from xxhash import xxh3_64_intdigest
+
+_I64_MAX: Final = 2**63 - 1
+
+_TokenId = Annotated[int, Meta(ge=0, le=2**32 - 1)]
+_Int32 = Annotated[int, Meta(ge=0, le=2**31 - 1)]
+_Int64 = Annotated[int, Meta(ge=-(2**63), le=_I64_MAX)]
+# Bounded, as consumers remember which groups and ranks there are.
+_GroupIndex = Annotated[int, Meta(ge=0, le=2**15)]
+_Rank = Annotated[int, Meta(ge=0, le=2**15)]
+
+MALFORMED: Final = "malformed"
+"""Reason: no event at all, as it is neither an array nor a map, or has no tag, or lacks a field that none omits."""
+UNKNOWN_TYPE: Final = "unknown_type"
+"""Reason: a tag that no engine is known to send; later builds may."""
+
+
+class UndecodableBatch(ValueError):
+    """The envelope is unreadable, so nothing of the batch can be used. The next batch may be fine."""
+
+
+class BlockStored(Struct, gc=False):
+    """Blocks that a medium holds from now on (spec 08 §4.3).
+
+    Attributes:
+        block_hashes: the engine's names of the blocks, in order, as 64-bit integers. Builds and sources differ in the
+            sign: names are the same when they are equal modulo 2^64. A raw digest is named by its last 8 bytes, as
+            engines do themselves where they send integers: builds mix both for one block.
+        parent_block_hash: the block before the first one. None says that there is none, or that the build or the
+            source does not tell.
+        token_ids: the blocks' tokens, each an unsigned 32-bit integer, `block_size` per block. Empty or None when the
+            source knows blocks by their hashes only.
+        block_size: tokens per block; 0 is usual where there are no tokens.
+        lora_id: the engine's number of the adapter; None is the base model, or a build that names adapters instead.
+        medium: where the blocks are, as the engine spells it; None in builds that know the GPU only.
+        lora_name: the adapter's name, in builds that send it.
+        extra_keys: per block, what besides tokens went into its hash: adapter, images, salt, prompt embeddings,
+            untagged. Blocks without any have None. A salt stands at the first block of a prompt only.
+        group_idx: the group of layers that holds the blocks, in hybrid models.
+        kv_cache_spec_kind: the kind of attention of that group.
+        kv_cache_spec_sliding_window: its window in tokens, where it has one.
+        locality: `REMOTE` when the medium is another machine's.
+        cache_salt: a salt of all these blocks, in builds that do not send it among the extra keys.
+    """
+
+    block_hashes: list[int]
+    parent_block_hash: int | None
+    token_ids: list[_TokenId] | None
+    block_size: _Int32
+    lora_id: _Int64 | None = None
+    medium: str | None = None
+    lora_name: str | None = None
+    extra_keys: list[list[Any] | None] | None = None
+    group_idx: _GroupIndex | None = None
+    kv_cache_spec_kind: str | None = None
+    kv_cache_spec_sliding_window: Any = None
+    locality: str | None = None
+    cache_salt: str | None = None
+
+
+class BlockRemoved(Struct, gc=False):
+    """Blocks that a medium holds no longer; the attributes are those of `BlockStored`."""
+
+    block_hashes: list[int]
+    medium: str | None = None
+    group_idx: _GroupIndex | None = None
+    locality: str | None = None
+
+
+class AllBlocksCleared(Struct, gc=False):
+    """The rank that sent the batch holds nothing any more, on no medium (spec 08 §15 fact 13)."""
+
+
+Event = BlockStored | BlockRemoved | AllBlocksCleared
+
+
+class EventBatch(Struct, frozen=True, gc=False):
+    """What one message says.
+
+    Attributes:
+        ts: when, in seconds since 1970, by the engine's clock.
+        events: in order.
+        data_parallel_rank: which rank of a data-parallel engine speaks; None in builds that do not say.
+        dropped: events left out, counted by reason: `MALFORMED`, `UNKNOWN_TYPE`, or the name of the unreadable field.
+    """
+
+    ts: float
+    events: list[Event]
+    data_parallel_rank: int | None
+    dropped: Mapping[str, int]
+
+    @property
+    def timestamp_us(self) -> int:
+        """`ts` in whole microseconds since 1970; 0, which the server reads as now, when it is no time (spec 08 §8)."""
+        microseconds = self.ts * 1e6
+        return int(microseconds) if 0 < microseconds <= _I64_MAX else 0
+
+
+class EventDecoder:
+    """Decodes the batches of one engine. It remembers which encoding the engine used last, and tries that first."""
+
+    def __init__(self) -> None:
+        self._events_are_maps = False
+
+    def decode(self, payload: bytes) -> EventBatch:
+        """The batch of one message's last frame.
+
+        Raises:
+            UndecodableBatch: the envelope is unreadable. No other exception, whatever the bytes are.
+        """
+        envelope_is_map = _is_map(payload)
+        try:
+            batch = _STRICT[envelope_is_map, self._events_are_maps].decode(payload)
+        except (DecodeError, RecursionError):
+            return self._decode_leniently(payload, envelope_is_map)
+        return EventBatch(batch.ts, batch.events, batch.rank, _NOTHING)
+
+    def _decode_leniently(self, payload: bytes, envelope_is_map: bool) -> EventBatch:
+        try:
+            batch = _ENVELOPE[envelope_is_map].decode(payload)
+        except (DecodeError, RecursionError) as error:
+            raise UndecodableBatch(f"no event batch: {error}") from error
+        events: list[Event] = []
+        dropped: Counter[str] = Counter()
+        for raw in batch.events:
+            event = _lenient(raw)
+            if isinstance(event, str):
+                dropped[event] += 1
+            else:
+                events.append(event)
+        if batch.events:
+            self._events_are_maps = _is_map(bytes(batch.events[-1]))
+        return EventBatch(batch.ts, events, batch.rank, dropped)
+
+
+_NOTHING: Final[Mapping[str, int]] = {}
+
+
+# Strict: a tagged union per encoding.
+
+
+class _StoredArray(BlockStored, array_like=True, tag="BlockStored", gc=False):
+    pass
+
+
+class _RemovedArray(BlockRemoved, array_like=True, tag="BlockRemoved", gc=False):
+    pass
+
+
+class _ClearedArray(AllBlocksCleared, array_like=True, tag="AllBlocksCleared", gc=False):
+    pass
+
+
+class _StoredMap(BlockStored, tag_field="type", tag="BlockStored", gc=False):
+    pass
+
+
+class _RemovedMap(BlockRemoved, tag_field="type", tag="BlockRemoved", gc=False):
+    pass
+
+
+class _ClearedMap(AllBlocksCleared, tag_field="type", tag="AllBlocksCleared", gc=False):
+    pass
+
+
+_ArrayEvent = _StoredArray | _RemovedArray | _ClearedArray
+_MapEvent = _StoredMap | _RemovedMap | _ClearedMap
+
+
+class _ArrayOfArrays(Struct, array_like=True, gc=False):
+    ts: float
+    events: list[_ArrayEvent]
+    rank: _Rank | None = None
+
+
+class _ArrayOfMaps(Struct, array_like=True, gc=False):
+    ts: float
+    events: list[_MapEvent]
+    rank: _Rank | None = None
+
+
+class _ArrayOfRaw(Struct, array_like=True, gc=False):
+    ts: float
+    events: list[Raw]
+    rank: _Rank | None = None
+
+
+class _MapEnvelope(Struct, gc=False, kw_only=True):
+    ts: float
+    data_parallel_rank: _Rank | None = None
+    attn_dp_rank: _Rank | None = None
+
+    @property
+    def rank(self) -> int | None:
+        return self.attn_dp_rank if self.data_parallel_rank is None else self.data_parallel_rank
+
+
+class _MapOfArrays(_MapEnvelope, gc=False):
+    events: list[_ArrayEvent]
+
+
+class _MapOfMaps(_MapEnvelope, gc=False):
+    events: list[_MapEvent]
+
+
+class _MapOfRaw(_MapEnvelope, gc=False):
+    events: list[Raw]
+
+
+_STRICT: Final[dict[tuple[bool, bool], Decoder[Any]]] = {
+    (False, False): Decoder(_ArrayOfArrays),
+    (False, True): Decoder(_ArrayOfMaps),
+    (True, False): Decoder(_MapOfArrays),
+    (True, True): Decoder(_MapOfMaps),
+}
+_ENVELOPE: Final[dict[bool, Decoder[Any]]] = {False: Decoder(_ArrayOfRaw), True: Decoder(_MapOfRaw)}
+
+
+def _is_map(message: bytes) -> bool:
+    return message[:1] in _MAP_BYTES
+
+
+_MAP_BYTES: Final = frozenset(bytes([first]) for first in (*range(0x80, 0x90), 0xDE, 0xDF))
+
+
+# Lenient: an event is decoded untyped, rewritten to the declared types, and checked against them.
+
+
+def _lenient(raw: Raw) -> Event | str:
+    """The event, or the reason why there is none."""
+    try:
+        content = _UNTYPED.decode(raw)
+    except (DecodeError, RecursionError):
+        return MALFORMED
+    if isinstance(content, dict):
+        fields, tag = content, content.get("type")
+    elif isinstance(content, list) and content:
+        tag = content[0]
+        names = _POSITIONS.get(tag, ()) if isinstance(tag, str) else ()
+        fields = {"type": tag, **dict(zip(names, content[1:], strict=False))}
+    else:
+        return MALFORMED
+    if not isinstance(tag, str):
+        return MALFORMED
+    shape = _SHAPES.get(tag)
+    if shape is None:
+        return UNKNOWN_TYPE
+    _soften(fields)
+    try:
+        event: Event = convert(fields, shape)
+    except ValidationError:
+        return _unreadable_field(fields, shape)
+    return event
+
+
+_UNTYPED: Final = Decoder()
+_SHAPES: Final[dict[str, type[_MapEvent]]] = {
+    "BlockStored": _StoredMap,
+    "BlockRemoved": _RemovedMap,
+    "AllBlocksCleared": _ClearedMap,
+}
+# No build has longer arrays than these: what came later came with the maps.
+_POSITIONS: Final[dict[str, tuple[str, ...]]] = {
+    "BlockStored": BlockStored.__struct_fields__[:11],
+    "BlockRemoved": BlockRemoved.__struct_fields__[:3],
+}
+
+
+def _soften(fields: dict[str, Any]) -> None:
+    """Rewrite in place what some builds send otherwise than the declared types say."""
+    hashes, tokens, name = fields.get("block_hashes"), fields.get("token_ids"), fields.get("lora_name")
+    if isinstance(hashes, list):
+        fields["block_hashes"] = [_identity(block_hash) for block_hash in hashes]
+    if "parent_block_hash" in fields:
+        fields["parent_block_hash"] = _identity(fields["parent_block_hash"])
+    if isinstance(tokens, list) and tokens and isinstance(tokens[0], list):  # EAGLE's pairs (spec 08 §15 fact 6)
+        fields["token_ids"] = [pair[0] if isinstance(pair, list) and pair else pair for pair in tokens]
+    if isinstance(name, dict) and "cache_salt" in name:  # SGLang 0.5.19 in place of a name (spec 08 §4.3)
+        fields["lora_name"], fields["cache_salt"] = None, name["cache_salt"]
+
+
+def _identity(block_hash: Any) -> Any:
+    """A block hash that is no integer as one; anything that is no block hash as it is."""
+    if isinstance(block_hash, bytes):
+        return int.from_bytes(block_hash[-8:], "big")
+    if isinstance(block_hash, str):
+        return xxh3_64_intdigest(block_hash.encode())
+    return block_hash
+
+
+def _unreadable_field(fields: dict[str, Any], shape: type[_MapEvent]) -> str:
+    for declared in structs.fields(shape):
+        if declared.name not in fields:
+            if declared.required:
+                return MALFORMED
+            continue
+        try:
+            convert(fields[declared.name], declared.type)
+        except ValidationError:
+            return declared.name
+    return MALFORMED
