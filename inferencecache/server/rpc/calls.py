@@ -25,9 +25,9 @@ from google.protobuf.message import DecodeError, Message
 
 from inferencecache.server.rpc import messages
 from inferencecache.server.rpc.connection import MAX_BUFFERED, Connection, MalformedRequest, Stream
-from inferencecache.server.rpc.fields import Field, literal
 from inferencecache.server.rpc.messages import Code, MessageReader, Status
 from inferencecache.server.rpc.methods import MethodTable, Streaming, Unary
+from inferencecache.wire.http2.fields import Field, literal
 
 _log = structlog.get_logger(__name__)
 

@@ -20,9 +20,9 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final, Generic, TypeVar
 
-from inferencecache.server.rpc import frames
-from inferencecache.server.rpc.fields import TABLE_SIZE, Decoder, Field, FieldError, FieldListTooLong
-from inferencecache.server.rpc.frames import ErrorCode, Setting, frame
+from inferencecache.wire.http2 import frames
+from inferencecache.wire.http2.fields import TABLE_SIZE, Decoder, Field, FieldError, FieldListTooLong
+from inferencecache.wire.http2.frames import ErrorCode, Setting, frame
 
 MAX_STREAMS: Final = 256
 """Requests of one connection at work at a time; a client keeps the others to itself."""

@@ -11,7 +11,7 @@ from enum import IntEnum
 from typing import Final
 from urllib.parse import quote_from_bytes
 
-from inferencecache.server.rpc.fields import literal
+from inferencecache.wire.http2.fields import literal
 
 MAX_MESSAGE: Final = 4 << 20
 """Bytes of one message, compressed or not; beyond it RESOURCE_EXHAUSTED."""

@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 import hpack
 
-from inferencecache.server.rpc import frames
 from inferencecache.server.rpc.calls import Calls, TaskStarter
 from inferencecache.server.rpc.connection import Connection
 from inferencecache.server.rpc.methods import MethodTable
+from inferencecache.wire.http2 import frames
 
 PATH = "/test.Service/Method"
 

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from google.protobuf.wrappers_pb2 import BytesValue
 
-from inferencecache.server.rpc import frames
 from inferencecache.server.rpc.connection import STREAM_WINDOW
-from inferencecache.server.rpc.frames import ErrorCode
 from inferencecache.server.rpc.messages import MAX_MESSAGE, Code, Status
 from inferencecache.server.rpc.methods import Call, Streaming, Unary
+from inferencecache.wire.http2 import frames
+from inferencecache.wire.http2.frames import ErrorCode
 from tests.unit.server.http2_client import PATH, Client, packed
 from tests.unit.server.waiting import eventually
 

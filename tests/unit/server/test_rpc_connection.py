@@ -7,10 +7,10 @@ from google.protobuf.wrappers_pb2 import BytesValue
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inferencecache.server.rpc import frames
 from inferencecache.server.rpc.connection import CONNECTION_WINDOW, MAX_STREAMS, STREAM_WINDOW
-from inferencecache.server.rpc.frames import ErrorCode, Setting
 from inferencecache.server.rpc.methods import Unary
+from inferencecache.wire.http2 import frames
+from inferencecache.wire.http2.frames import ErrorCode, Setting
 from tests.unit.server.http2_client import PATH, Client, packed
 
 ECHO = {PATH.encode(): Unary(BytesValue.FromString, lambda request, _call: request)}

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from inferencecache.server.rpc.fields import Decoder, FieldError, FieldListTooLong, literal
+from inferencecache.wire.http2.fields import Decoder, FieldError, FieldListTooLong, literal
 
 _NAMES = st.sampled_from([b":path", b":method", b"grpc-timeout", b"user-agent", b"x-a", b"te", b"authorization"])
 _FIELDS = st.lists(st.tuples(_NAMES, st.binary(max_size=40)), max_size=12)

@@ -1,6 +1,6 @@
 """The bytes of HTTP/2 (RFC 9113 §4, §6, §7): nine bytes of head, then the payload.
 
-Only what a server writes is built here, and each builder returns the whole frame.
+Only what we write is built here, and each builder returns the whole frame.
 """
 
 from __future__ import annotations
