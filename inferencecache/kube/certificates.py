@@ -1,6 +1,6 @@
 """Serving certificates of a webhook listener, renewed without a restart (decision A8).
 
-A listener has one `ServingCertificate`: a TLS context whose content is replaced in place. It is fed from one of two
+A listener has one `ServingCertificate`: a TLS context that presents whatever is loaded last. It is fed from one of two
 sources. `watch_files` follows a mounted pair, as cert-manager writes it. `SelfMadeCertificates` is a reconciler that
 keeps a CA and a certificate in a Secret which all replicas share, and the CA in the `caBundle` of webhook
 configurations.
@@ -46,12 +46,16 @@ _log = structlog.stdlib.get_logger(__name__)
 
 
 class ServingCertificate:
-    """What a TLS listener presents. `context` stays the same object for the listener's whole life."""
+    """What a TLS listener presents. `context` stays the same object for the listener's whole life.
+
+    It holds no certificate itself. Each handshake is handed on to a context that was made for the present pair: one
+    that was loaded anew would keep the old pair beside the new if their keys differ in type, and present either.
+    """
 
     def __init__(self) -> None:
-        self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        self.context.minimum_version = ssl.TLSVersion.TLSv1_2
-        self.context.set_alpn_protocols(["http/1.1"])
+        self.context = pki.server_context()
+        self.context.sni_callback = self._on_handshake
+        self._current: ssl.SSLContext | None = None
         self._pair: Pair | None = None
         self._loaded = asyncio.Event()
 
@@ -68,11 +72,15 @@ class ServingCertificate:
         """Present this pair from the next handshake on; true if it is another one. Raises `ValueError` if unusable."""
         if pair == self._pair:
             return False
-        pki.load_into(self.context, pair)
+        self._current = pki.server_context(pair)
         self._pair = pair
         self._loaded.set()
         _log.info("serving certificate loaded", not_after=pair.x509.not_valid_after_utc.isoformat())
         return True
+
+    def _on_handshake(self, connection: ssl.SSLObject, _name: str | None, _outer: ssl.SSLContext) -> None:
+        if self._current is not None:
+            connection.context = self._current
 
     def complaint(self) -> str | None:
         """A ready check: why the listener cannot be reached yet, or no longer."""

@@ -142,20 +142,20 @@ def joined(certificates: Sequence[x509.Certificate]) -> bytes:
     return b"".join(one.public_bytes(serialization.Encoding.PEM) for one in certificates)
 
 
-def load_into(context: ssl.SSLContext, pair: Pair) -> None:
-    """Have a TLS context present this pair in every handshake from now on.
-
-    Connections that are open keep what they negotiated. Raises `ValueError`, and leaves the context as it was, if
-    the pair is not usable.
-    """
+def server_context(pair: Pair | None = None) -> ssl.SSLContext:
+    """A TLS context of a listener that presents this pair; HTTP/1.1 only. Raises `ValueError` if it is not usable."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.set_alpn_protocols(["http/1.1"])
+    if pair is None:
+        return context
     pair.check()
     try:
         with _as_files(pair) as (certificate, key):
-            # A failure halfway would leave the old key with the new certificate, so a context nobody uses goes first.
-            ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key)
             context.load_cert_chain(certificate, key)
     except ssl.SSLError as error:
         raise ValueError(f"the certificate cannot be served: {error}") from error
+    return context
 
 
 @contextlib.contextmanager

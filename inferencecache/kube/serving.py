@@ -73,7 +73,4 @@ def metrics_app() -> web.Application:
 
 def self_signed_context() -> ssl.SSLContext:
     """TLS without any promise of identity, HTTP/1.1 only."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.set_alpn_protocols(["http/1.1"])
-    pki.load_into(context, pki.self_signed(["localhost"], now=datetime.now(UTC)))
-    return context
+    return pki.server_context(pki.self_signed(["localhost"], now=datetime.now(UTC)))
