@@ -1,0 +1,199 @@
+"""Prompts made from PromptTemplates (RenderTemplate).
+
+The controller pushes all templates as one document, which takes the place of the one before it. The language is as
+small as it can be, so that equal inputs give equal bytes, which is what a prefix cache lives on: `{{ name }}` stands
+for the variable of that slot, `{{{{` for two braces, and everything else for itself. No conditions, no loops, no
+filters; a value is put in as it is and not looked at again.
+
+A slot is `Stable` or `Mutable`: its value is the same for many requests, or changes with each. A prompt caches well as
+far as it is stable, so a template reads best with its mutable slots last.
+
+A template belongs to its namespace. A tenant, which is a namespace, renders the templates of its own; those of others
+do not exist for it, as their texts may be nobody else's business.
+
+`stable_prefix_hash` stays empty, which tells the caller to hash the prompt, or to let LookupRoute do it. The index is
+keyed by tokens, and a template names no model whose tokens these would be; another hash in its place would match
+nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterator, Mapping
+from typing import Final, Literal, NamedTuple
+
+import msgspec
+from msgspec import Struct, field
+
+from inferencecache.wire.v1alpha1.inferencecache_pb2 import RenderTemplateRequest, RenderTemplateResponse
+
+MAX_BODY_BYTES: Final = 4 << 20
+MAX_PROMPT_BYTES: Final = 1 << 20
+"""As much as LookupRoute takes as a prompt."""
+
+VERSION: Final = 1
+
+OK: Final = "OK"
+TEMPLATE_NOT_FOUND: Final = "TEMPLATE_NOT_FOUND"
+RENDER_ERROR: Final = "RENDER_ERROR"
+
+
+class TemplatesError(ValueError):
+    """A pushed document cannot be used; the message names the field. Nothing has changed."""
+
+
+class TemplateError(ValueError):
+    """A template's body is not of the language, or names a slot it does not declare."""
+
+
+class Slot(Struct, rename="camel", forbid_unknown_fields=True, frozen=True):
+    """One variable of a template; one that is not required may be missing, and is empty then."""
+
+    name: str
+    slot_type: Literal["Stable", "Mutable"] = field(name="type")
+    required: bool = False
+
+
+class Template(Struct, rename="camel", forbid_unknown_fields=True, frozen=True):
+    """One PromptTemplate. `revision` is the controller's name for this state of it; empty: one is derived from it."""
+
+    namespace: str
+    name: str
+    body: str
+    slots: list[Slot] = []
+    revision: str = ""
+
+
+class TemplatesDocument(Struct, rename="camel", forbid_unknown_fields=True, frozen=True):
+    """The body of a push: all templates there are."""
+
+    version: int
+    templates: list[Template]
+
+
+class Text(NamedTuple):
+    """A part of a body that stands for itself."""
+
+    text: str
+
+
+class Placeholder(NamedTuple):
+    """A part of a body that stands for a variable."""
+
+    slot: str
+
+
+class _Compiled(NamedTuple):
+    parts: tuple[Text | Placeholder, ...] | None
+    slots: frozenset[str]
+    required: frozenset[str]
+    revision: str
+
+
+class TemplateStore:
+    """The templates in force."""
+
+    def __init__(self) -> None:
+        self._templates: Mapping[tuple[str, str], _Compiled] = {}
+
+    def replace(self, document: TemplatesDocument) -> list[str]:
+        """Put `document` in force in place of everything before it; of two rows for one object the last counts.
+
+        Returns:
+            What is wrong with single templates. Those are known, but cannot be rendered.
+        """
+        compiled, complaints = {}, []
+        for template in document.templates:
+            try:
+                parts = compile_body(template)
+            except TemplateError as error:
+                parts = None
+                complaints.append(f"{template.namespace}/{template.name}: {error}")
+            compiled[template.namespace, template.name] = _Compiled(
+                parts,
+                frozenset(slot.name for slot in template.slots),
+                frozenset(slot.name for slot in template.slots if slot.required),
+                template.revision or _revision(template),
+            )
+        self._templates = compiled
+        return complaints
+
+    def render(self, request: RenderTemplateRequest) -> RenderTemplateResponse:
+        """RenderTemplate: the prompt, or the reason why there is none."""
+        namespace, _, name = request.template_ref.partition("/")
+        template = self._templates.get((namespace, name)) if namespace == request.tenant_id else None
+        if template is None:
+            return RenderTemplateResponse(reason_code=TEMPLATE_NOT_FOUND)
+        prompt = _render(template, request.variables)
+        if prompt is None:
+            return RenderTemplateResponse(reason_code=RENDER_ERROR, template_revision=template.revision)
+        return RenderTemplateResponse(rendered_prompt=prompt, reason_code=OK, template_revision=template.revision)
+
+
+def parse(body: bytes) -> TemplatesDocument:
+    """The document in the body of a push.
+
+    Raises:
+        TemplatesError: larger than 4 MiB, not exactly one JSON object of this shape, or of another version.
+    """
+    if len(body) > MAX_BODY_BYTES:
+        raise TemplatesError(f"decode templates: {len(body)} bytes are more than {MAX_BODY_BYTES}")
+    try:
+        document = _decoder.decode(body)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise TemplatesError(f"decode templates: {error}") from error
+    if document.version != VERSION:
+        raise TemplatesError(f"unsupported templates version {document.version}: this server speaks {VERSION}")
+    return document
+
+
+_decoder: Final = msgspec.json.Decoder(TemplatesDocument)
+
+
+def compile_body(template: Template) -> tuple[Text | Placeholder, ...]:
+    """The parts of a template's body, in order.
+
+    Raises:
+        TemplateError: a placeholder does not end, or names no declared slot.
+    """
+    declared = {slot.name for slot in template.slots}
+    parts = tuple(_parts(template.body))
+    for part in parts:
+        if isinstance(part, Placeholder) and part.slot not in declared:
+            raise TemplateError(
+                f"{{{{ {part.slot} }}}} names none of its slots: {', '.join(sorted(declared)) or 'none'}"
+            )
+    return parts
+
+
+_TOKEN: Final = re.compile(r"\{\{\{\{|\{\{(?P<slot>[^{}]*)\}\}|\{\{")
+
+
+def _parts(body: str) -> Iterator[Text | Placeholder]:
+    at = 0
+    for token in _TOKEN.finditer(body):
+        yield Text(body[at : token.start()])
+        at = token.end()
+        if token.group() == "{{{{":
+            yield Text("{{")
+        elif slot := (token.group("slot") or "").strip():
+            yield Placeholder(slot)
+        else:
+            raise TemplateError(f"the placeholder at character {token.start()} does not end or has no name")
+    yield Text(body[at:])
+
+
+def _render(template: _Compiled, variables: Mapping[str, str]) -> bytes | None:
+    """None: the template is broken, a required variable is missing, one fits no slot, or the prompt is too long."""
+    if template.parts is None or not template.required <= variables.keys() <= template.slots:
+        return None
+    prompt = "".join(
+        part.text if isinstance(part, Text) else variables.get(part.slot, "") for part in template.parts
+    ).encode()
+    return prompt if len(prompt) <= MAX_PROMPT_BYTES else None
+
+
+def _revision(template: Template) -> str:
+    """Of what the prompt depends on, so that it changes when, and only when, prompts may."""
+    return hashlib.sha256(msgspec.json.encode((template.body, template.slots))).hexdigest()[:16]
