@@ -566,8 +566,8 @@ BACKEND: Final[tuple[Rule, ...]] = (
     ),
     _never(
         "V41",
-        f"{_HICACHE} && has(self.remoteStorage)",
-        lambda s: _is_hicache(s) and _has(s, "remoteStorage"),
+        f"{_SGLANG} && {_HICACHE} && has(self.remoteStorage)",
+        lambda s: s["runtime"] == c.RUNTIME_SGLANG and _is_hicache(s) and _has(s, "remoteStorage"),
         ".remoteStorage.provider",
         "HiCache takes no provider of a remote store: remove remoteStorage",
     ),

@@ -8,6 +8,7 @@ stores one, so that the command line shows a user the same object.
 from __future__ import annotations
 
 import copy
+import functools
 import types
 from collections.abc import Iterable, Mapping
 from dataclasses import fields
@@ -65,7 +66,7 @@ def render_crd(kind: type[CustomObject]) -> Json:
                         {"name": column.name, "type": column.type, "jsonPath": column.json_path}
                         for column in resource.columns
                     ],
-                    "schema": {"openAPIV3Schema": object_schema(kind)},
+                    "schema": {"openAPIV3Schema": copy.deepcopy(object_schema(kind))},
                     "subresources": {"status": {}},
                 }
             ],
@@ -73,8 +74,9 @@ def render_crd(kind: type[CustomObject]) -> Json:
     }
 
 
+@functools.cache
 def object_schema(kind: type[CustomObject]) -> Json:
-    """The structural schema of a kind's objects."""
+    """The structural schema of a kind's objects. Made once and shared: copy it before changing it."""
     body = _model(kind)
     properties = body["properties"]
     schema: Json = {

@@ -12,14 +12,14 @@ from typing import Final
 from inferencecache.adapters.registry import RuntimeRegistry
 from inferencecache.api import constants as c
 from inferencecache.api.cachebackend import CacheBackend
-from inferencecache.webhooks.validation import engine, overrides, resources, storage
+from inferencecache.webhooks.validation import engine, kubernetes, overrides, resources, storage
 from inferencecache.webhooks.validation.findings import Verdict, Violation, invalid, newly_introduced
 from inferencecache.webhooks.validation.table import Rule, Subject
 
 RULES: Final[tuple[tuple[tuple[str, ...], Rule], ...]] = tuple(
-    row for table in (storage, resources, engine, overrides) for row in table.TABLE.rows
+    row for table in (storage, resources, engine, overrides, kubernetes) for row in table.TABLE.rows
 )
-"""Every rule with the rows of spec 02 §5 that it covers, in the order in which findings are reported."""
+"""Every rule with the rows it covers, of spec 02 §5 or our own, in the order in which findings are reported."""
 
 LONGEST_WARNING: Final = 120
 LONGEST_NAME: Final = 63

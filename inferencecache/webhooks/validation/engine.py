@@ -288,19 +288,19 @@ def the_adapter_takes_the_binding(s: Subject) -> Iterator[Violation]:
             )
             return
         binding = Binding(protocol=protocol, endpoint="")
-    if not s.adapter.supports_binding(binding):
-        field, value = (
-            ("spec.remoteStorage", None)
-            if s.storage is None
-            else (
-                "spec.remoteStorage.provider",
-                s.storage.provider,
-            )
+    if s.adapter.supports_binding(binding):
+        return
+    taken = [name for name, protocol in PROTOCOLS.items() if s.adapter.supports_binding(Binding(protocol))]
+    remedy = f"choose provider {' or '.join(taken)}" if taken else "remove remoteStorage"
+    pair = f"runtime {s.backend.runtime_id} with type {s.spec.type}"
+    if s.storage is None or binding is None:
+        yield invalid(
+            "V41", "spec.remoteStorage", None, f"{pair} does not support host-only (no remoteStorage): {remedy}"
         )
-        spoken = "host-only (no remoteStorage)" if binding is None else f"protocol {binding.protocol}"
+    else:
         yield invalid(
             "V41",
-            field,
-            value,
-            f"runtime {s.backend.runtime_id} with type {s.spec.type} does not support {spoken}",
+            "spec.remoteStorage.provider",
+            s.storage.provider,
+            f"{pair} does not support protocol {binding.protocol}: {remedy}",
         )

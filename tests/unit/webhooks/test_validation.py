@@ -50,6 +50,10 @@ def _overrides(**overrides: Any) -> dict[str, Any]:
     return _vllm(integration={"engineOverrides": overrides})
 
 
+def _from(**source: Any) -> dict[str, Any]:
+    return _overrides(env=[{"name": "A", "valueFrom": source}])
+
+
 _SCALING = {"minReplicas": 1, "maxReplicas": 3, "targetCPUUtilizationPercent": 50}
 _LIMITS = "spec.remoteStorage.lmCacheServer.resources.limits"
 _REQUESTS = "spec.remoteStorage.lmCacheServer.resources.requests"
@@ -148,7 +152,43 @@ ROWS: list[tuple[str, str, dict[str, Any]]] = [
     ("A6", "spec.lmCache.chunkSizeTokens", _vllm(lmCache={"chunkSizeTokens": 0})),
     ("A6", "spec.lmCache.hostMemory.capacity", _sglang(lmCache={"hostMemory": {"capacity": "2Ti"}})),
     ("A6", "spec.lmCache.workerPort", _sglang(lmCache={"workerPort": 65536})),
+    ("K1", "spec.lmCache.workerImage", _sglang(lmCache={"workerImage": " worker:1"})),
+    ("K1", "spec.remoteStorage.redis.image", _sglang(**_managed("Redis", redis={"image": "redis:7 "}))),
+    ("K1", "spec.remoteStorage.lmCacheServer.image", _vllm(**_managed(lmCacheServer={"image": "\ts"}))),
+    ("K1", "spec.remoteStorage.mooncake.image", _vllm(**_managed("Mooncake", mooncake={"image": " "}))),
+    ("K2", f"{_ENV}.valueFrom.fieldRef.fieldPath", _from(fieldRef={"fieldPath": "spec.nonsense"})),
+    ("K2", f"{_ENV}.valueFrom.fieldRef.fieldPath", _from(fieldRef={"fieldPath": "metadata.labels['a b']"})),
+    ("K2", f"{_ENV}.valueFrom.fieldRef.apiVersion", _from(fieldRef={"fieldPath": "metadata.name", "apiVersion": "v2"})),
+    ("K2", f"{_ENV}.valueFrom.resourceFieldRef.resource", _from(resourceFieldRef={"resource": "limits.gpu"})),
+    (
+        "K2",
+        f"{_ENV}.valueFrom.resourceFieldRef.divisor",
+        _from(resourceFieldRef={"resource": "limits.cpu", "divisor": "1Mi"}),
+    ),
+    (
+        "K2",
+        f"{_ENV}.valueFrom.resourceFieldRef.divisor",
+        _from(resourceFieldRef={"resource": "limits.memory", "divisor": "7"}),
+    ),
+    ("K2", f"{_ENV}.valueFrom.configMapKeyRef.name", _from(configMapKeyRef={"key": "k"})),
+    ("K2", f"{_ENV}.valueFrom.secretKeyRef.key", _from(secretKeyRef={"name": "s", "key": "a/b"})),
 ]
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        {"fieldRef": {"fieldPath": "status.podIP", "apiVersion": "v1"}},
+        {"fieldRef": {"fieldPath": "metadata.labels['app.kubernetes.io/name']"}},
+        {"resourceFieldRef": {"resource": "limits.cpu", "divisor": "1000m"}},
+        {"resourceFieldRef": {"resource": "requests.memory", "divisor": "1Mi", "containerName": "vllm"}},
+        {"resourceFieldRef": {"resource": "limits.hugepages-2Mi"}},
+        {"configMapKeyRef": {"name": "c", "key": "a.b_c-d"}},
+        {"secretKeyRef": {"name": "s", "key": "token", "optional": True}},
+    ],
+)
+def test_sources_that_kubernetes_takes(source: dict[str, Any]) -> None:
+    assert validate_cache_backend(_backend(_from(**source)), runtimes=REGISTRY).allowed
 
 
 def _backend(spec: dict[str, Any], name: str = "kv", **meta: Any) -> CacheBackend:

@@ -1,0 +1,50 @@
+"""Whatever a CacheBackend says: defaulting, validation, rendering and injection answer, and a second time alike."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from inferencecache.adapters.registry import load_adapters
+from inferencecache.webhooks.injection import Outcome
+from inferencecache.webhooks.validation import validate_cache_backend
+from tests.unit.api.from_schema import likely_specs, specs
+from tests.unit.webhooks.pipeline import admitted, engine_pod, readable, rendered, stored, wired
+
+_KERNELS = st.sampled_from(["auto", "strict", "report-only", "off", "", "nonsense"])
+_PODS = st.sampled_from(
+    [
+        engine_pod(),
+        engine_pod("vllm", args=["--model", "m"], env=[{"name": "LMCACHE_CHUNK_SIZE", "value": "64"}]),
+        engine_pod("sglang", command=["python3", "-m", "sglang.launch_server"]),
+        engine_pod("sglang", args=["--hicache-ratio", "2"]),
+        engine_pod(command=["sh", "-c", "vllm serve m"]),
+    ]
+)
+
+
+@given(st.one_of(likely_specs(), specs()), _KERNELS, _PODS)
+@settings(max_examples=300)
+def test_nothing_raises_and_wiring_converges(spec: dict[str, Any], kernels: str, pod: dict[str, Any]) -> None:
+    annotations = {"inferencecache.io/lmcache-kernel-check": kernels}
+    backend = readable(stored(spec, annotations=annotations))
+    if backend is None:
+        return
+    validate_cache_backend(backend, runtimes=load_adapters()[0])
+    first = wired(pod, backend)
+    if first.outcome is not Outcome.WIRED:
+        assert first.pod == pod
+        return
+    again = wired(first.pod, backend)
+    assert (again.outcome, again.pod) == (Outcome.WIRED, first.pod)
+
+
+@given(likely_specs())
+@settings(max_examples=200)
+def test_whatever_is_admitted_can_be_rendered(spec: dict[str, Any]) -> None:
+    backend = admitted(stored(spec))
+    if backend is not None:
+        names = {child["metadata"]["name"] for child in rendered(backend)}
+        assert names <= {"kv"}
