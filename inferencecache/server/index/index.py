@@ -1,0 +1,435 @@
+"""The prefix index: what replicas report goes in, and where a request should go comes out (spec 06 §6).
+
+It belongs to one thread and has no clock, so everything is decided by what it was told and asked. Limits are kept at
+the end of every ingest: the tenant's quota of distinct keys first, then the cap on all holds. Age is enforced by
+lookups at once and cleared away by `sweep`.
+
+No operation looks at more of the index than it is about: counts are kept as things change, removals go through the
+partitions of one model, and evictions take their victims from ordered structures. What has to do more (a sweep, a
+dump, a quota that was lowered far) does it in slices.
+
+The reserved tenant is invisible to everyone else: it neither counts nor is counted.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Final
+
+from inferencecache.server.index import matching
+from inferencecache.server.index.model import (
+    Code,
+    Eviction,
+    EvictionReason,
+    Holds,
+    Outcome,
+    Query,
+    ReplicaRow,
+    ReplicaScore,
+    Report,
+    Scope,
+    Snapshot,
+    Stats,
+    TenantRow,
+    TenantRules,
+)
+from inferencecache.server.index.oldest_first import OldestFirst
+from inferencecache.server.index.partition import Change, Lane, Partition
+from inferencecache.server.index.ranking import Moment, Ranker, float32
+from inferencecache.server.index.recency import seen_us, tier_of
+from inferencecache.server.index.tree import ModelNode, StatsRow, TenantNode, Tree
+
+RESERVED_TENANT: Final = "inferencecache.io/probe"
+MAX_AHEAD_US: Final = 5_000_000
+
+QUOTA_SLICE: Final = 4096
+"""Keys a single ingest evicts at most for a quota, unless it brought more itself."""
+
+_DUMP_SLICE: Final = 1024
+_T1: Final = 1
+_T3: Final = 3
+_COLDER: Final = 4  # than any tier that has a name
+_MAX_COUNTS: Final = 1 << 16
+_STEPS_PER_CREDIT: Final = 64
+
+
+def _ignore(_: Eviction) -> None:
+    pass
+
+
+class PrefixIndex:
+    """Replicas' holds, matched, ranked and limited.
+
+    Args:
+        rules: asked about a tenant whenever its TTL, algorithm or quota matters; nothing is remembered.
+        capacity: holds to keep at most, 0 for any number.
+        on_eviction: told once per operation, tenant and reason what was evicted.
+        ranker: the weights of the scores.
+    """
+
+    def __init__(
+        self,
+        rules: TenantRules,
+        *,
+        capacity: int = 1_000_000,
+        on_eviction: Callable[[Eviction], None] = _ignore,
+        ranker: Ranker | None = None,
+    ) -> None:
+        self._rules = rules
+        self._capacity = capacity
+        self._on_eviction = on_eviction
+        self._ranker = ranker or Ranker()
+        self._tree = Tree()
+        self._holds = 0
+        self._keys_by_model: dict[str, int] = {}
+        self._cap_order: OldestFirst[Lane] = OldestFirst()
+        self._stepped_over: dict[str, set[Lane]] = {}
+        self._unswept: list[ModelNode] = []
+        self._token_counts: dict[int, int] = {}
+
+    def ingest(self, report: Report, now_us: int) -> None:
+        """Take in what a replica reported, then hold its tenant to its quota and everybody to the cap.
+
+        A later report of a hold takes the place of the earlier one, even with an earlier time. Times are at most 5 s
+        ahead of `now_us`. Prefixes of a report without a hash scheme, and prefixes without a hash, are left out.
+        """
+        at_us = min(report.timestamp_us, now_us + MAX_AHEAD_US)
+        usable = [holds for holds in report.holds if holds.hashes] if report.hash_scheme else []
+        if usable or report.stats is not None:
+            model = self._tree.grow_model(report.tenant, report.model)
+            for holds in usable:
+                self._put(model, report.hash_scheme, report.replica_id, holds, at_us)
+            if report.stats is not None:
+                model.stats[report.replica_id] = StatsRow(_sound(report.stats), at_us, at_us)
+            self._tree.shrink_model(model)
+        if report.tenant != RESERVED_TENANT:
+            self._keep_to_quota(report.tenant, sum(len(holds.hashes) for holds in usable))
+        self._keep_to_capacity()
+
+    def evict(self, *, tenant: str, model: str, replica_id: str, prefix_hash: bytes, adapter_id: str) -> int:
+        """Drop a replica's holds of one prefix under all hash schemes; returns how many there were.
+
+        Without an adapter id the prefix is dropped for all adapters, and with one for that adapter only (spec 06 §3.5).
+        """
+        node = self._tree.model(tenant, model)
+        if node is None:
+            return 0
+        removed = 0
+        for scope in list(node.scopes.values()):
+            chosen = list(scope.partitions) if not adapter_id else [adapter_id]
+            for partition in filter(None, map(scope.partitions.get, chosen)):
+                lane = partition.lanes.get(replica_id)
+                if lane is not None:
+                    removed += self._remove(lane, (prefix_hash,))
+        return removed
+
+    def touch(self, *, tenant: str, model: str, replica_id: str, event_us: int) -> None:
+        """Note a sign of life: it keeps a replica's stats row, if there is one, and refreshes nothing else."""
+        node = self._tree.model(tenant, model)
+        if node is not None and replica_id in node.stats:
+            node.stats[replica_id] = node.stats[replica_id]._replace(seen_us=event_us)
+
+    def clear(self, *, tenant: str, model: str, replica_id: str) -> None:
+        """Drop all of a replica's holds of one model, under all schemes and adapters, and its stats."""
+        node = self._tree.model(tenant, model)
+        if node is None:
+            return
+        had_stats = node.stats.pop(replica_id, None) is not None
+        for partition in node.partitions():
+            lane = partition.lanes.get(replica_id)
+            if lane is not None:
+                self._remove(lane, None)
+        if had_stats:
+            self._tree.shrink_model(node)
+
+    def match(self, query: Query, now_us: int) -> Outcome:
+        """Answer a routing question (spec 06 §6.5).
+
+        A question by chain is never answered with TENANT_HOT, nor by its `exact` hash: a caller that knows the chain
+        learns where it is, or that it is nowhere.
+        """
+        scope = self._tree.scope(query.scope)
+        by_chain = bool(query.chain or query.chain_counts)
+        if not all(query.scope) or (by_chain and len(query.chain) != len(query.chain_counts)):
+            return Outcome(Code.NONE, [])
+        if scope is None:
+            return Outcome(self._classify(query.scope), [])
+        stats = scope.model.stats
+        partition = scope.partitions.get(query.adapter_id)
+        if partition is not None:
+            moment = Moment(now_us, self._rules.ttl_us(query.scope.tenant), query.ttft_ms)
+            found = (
+                matching.chain(partition, query.chain, query.chain_counts, moment)
+                if by_chain
+                else matching.exact(partition, query.exact, moment)
+            )
+            if found:
+                total = len(scope.serving)
+                return Outcome(
+                    Code.PREFIX_MATCH,
+                    self._ranker.matches(found, moment=moment, total=total, by_depth=by_chain, stats=stats),
+                )
+        if not by_chain and (warm := self._ranker.warm(stats, scope.serving, now_us, query.ttft_ms)):
+            return Outcome(Code.TENANT_HOT, warm)
+        return Outcome(self._classify(query.scope), [])
+
+    def credit(self, query: Query, delivered: Sequence[ReplicaScore]) -> None:
+        """Count one use of every hold behind a delivered PREFIX_MATCH; for LFU tenants, else nothing is counted."""
+        if not self._rules.is_lfu(query.scope.tenant):
+            return
+        scope = self._tree.scope(query.scope)
+        partition = None if scope is None else scope.partitions.get(query.adapter_id)
+        if partition is None:
+            return
+        for score in delivered:
+            lane = partition.lanes.get(score.replica_id)
+            if lane is not None:
+                used = set(query.chain[: score.run]) if query.chain else {query.exact}
+                lane.credits.update(used & lane.recency.stamps.keys())
+        # Otherwise all that was ever used would be stepped over at once when the cap is next exceeded.
+        self._oldest_unused(most=_STEPS_PER_CREDIT)
+
+    def serving(self, scope: Scope) -> list[str]:
+        """The replicas with at least one hold in `scope`, sorted."""
+        node = self._tree.scope(scope)
+        return [] if node is None else sorted(node.serving)
+
+    def cache_state(self, tenant: str, model: str) -> tuple[list[tuple[str, Stats]], int]:
+        """The stats of a model's replicas, sorted by id, and its distinct keys over all schemes and adapters."""
+        node = self._tree.model(tenant, model)
+        if node is None:
+            return [], 0
+        return [(replica_id, node.stats[replica_id].stats) for replica_id in sorted(node.stats)], node.keys
+
+    def snapshot(self) -> Snapshot:
+        """The index in numbers, without the reserved tenant: the cost follows the number of lanes, not of holds."""
+        tenants = [self._tree.tenants[name] for name in sorted(self._tree.tenants) if name != RESERVED_TENANT]
+        replicas: list[ReplicaRow] = []
+        rows: list[TenantRow] = []
+        for tenant in tenants:
+            of_tenant = _replica_rows(tenant)
+            replicas += of_tenant
+            rates = [row.stats.hit_rate for row in of_tenant if row.stats is not None]
+            rows.append(TenantRow(tenant.name, tenant.keys, sum(rates) / len(rates) if rates else None))
+        return Snapshot(replicas, rows, sum(tenant.keys for tenant in tenants))
+
+    def entries_by_model(self) -> Mapping[str, int]:
+        """Distinct keys by model over all tenants but the reserved one; 0 for models that once had some."""
+        return self._keys_by_model
+
+    def sweep(self, now_us: int, limit: int) -> int:
+        """Remove at most `limit` holds older than their tenant's TTL, and stats rows without a sign of life as long.
+
+        Returns the number of holds removed. A sweep is done when it returns 0; calls in between go on where the last
+        one stopped, so that other work can be done.
+        """
+        resumed = bool(self._unswept)
+        return self._sweep_round(now_us, limit) or (self._sweep_round(now_us, limit) if resumed else 0)
+
+    def dump(self) -> Iterator[Report]:
+        """Everything lookups depend on, as reports of up to 1,024 holds, for an index that starts empty.
+
+        May be taken in slices while this index changes: what was there throughout is in it, as it was when its turn
+        came. Credits and signs of life are not in it.
+        """
+        for tenant in list(self._tree.tenants.values()):
+            if tenant.name == RESERVED_TENANT:
+                continue
+            for model in list(tenant.models.values()):
+                for replica_id, row in list(model.stats.items()):
+                    yield Report(replica_id, tenant.name, model.name, "", row.reported_us, (), row.stats)
+                for partition in model.partitions():
+                    for lane in list(partition.lanes.values()):
+                        yield from _dump_lane(lane)
+
+    def _put(self, model: ModelNode, hash_scheme: str, replica_id: str, holds: Holds, at_us: int) -> None:
+        # Counts recur; one object for each saves more than half of what a key costs besides its hash.
+        if len(self._token_counts) > _MAX_COUNTS:
+            self._token_counts.clear()
+        counts = map(self._token_counts.setdefault, holds.token_counts, holds.token_counts)
+        token_counts = dict(zip(holds.hashes, counts, strict=True))
+        token_counts.pop(b"", None)
+        if not token_counts:
+            return
+        lane = self._tree.grow_lane(model, hash_scheme, holds.adapter_id, replica_id)
+        tier = holds.tier or _T1
+        change = lane.partition.put(lane, token_counts, at_us, tier if _T1 <= tier <= _T3 else _COLDER)
+        self._count(lane.partition, replica_id, change)
+        if model.tenant.name != RESERVED_TENANT:
+            self._cap_order.offer(lane, at_us)
+
+    def _remove(self, lane: Lane, hashes: Iterable[bytes] | None) -> int:
+        """Drop some of a lane's holds, or all with `None`; returns how many."""
+        partition = lane.partition
+        change = partition.remove_lane(lane) if hashes is None else partition.remove(lane, hashes)
+        self._count(partition, lane.replica_id, change)
+        if not lane.recency.stamps:
+            self._cap_order.withdraw(lane)
+            self._stepped_over.get(partition.tenant, set()).discard(lane)
+            self._tree.shrink(partition)
+        return -change.holds
+
+    def _count(self, partition: Partition, replica_id: str, change: Change) -> None:
+        self._tree.count(partition, replica_id, change)
+        if partition.tenant != RESERVED_TENANT:
+            self._holds += change.holds
+            model = partition.scope.model.name
+            self._keys_by_model[model] = self._keys_by_model.get(model, 0) + change.keys
+
+    def _classify(self, scope: Scope) -> Code:
+        """Why nothing was found: the outermost name that nobody has reported (spec 06 §6.9)."""
+        if not self._holds:
+            return Code.NONE
+        tenant = self._tree.tenants.get(scope.tenant)
+        if tenant is None or not tenant.keys:
+            return Code.UNKNOWN_TENANT
+        model = tenant.models.get(scope.model)
+        if model is None or not model.keys:
+            return Code.UNKNOWN_MODEL
+        return Code.NONE if scope.hash_scheme in model.scopes else Code.UNKNOWN_HASH_SCHEME
+
+    def _keep_to_quota(self, name: str, brought: int) -> None:
+        """Evict a tenant's keys over its quota, those first whose newest holder is oldest (spec 06 §6.4).
+
+        A quota lowered by more than a slice is reached over the next ingests.
+        """
+        tenant = self._tree.tenants.get(name)
+        if tenant is None:
+            return
+        quota = self._rules.max_entries(name)
+        if quota is None:
+            tenant.forget_key_orders()
+            return
+        excess = tenant.keys - max(quota, 0)
+        if excess <= 0:
+            return
+        orders = tenant.order_keys()
+        evicted = 0
+        most = min(excess, max(QUOTA_SLICE, 2 * brought))
+        while evicted < most and (victim := orders.oldest()):
+            order, prefix_hash = victim
+            order.recency.discard(prefix_hash)
+            for lane in list(order.partition.lanes.values()):
+                if prefix_hash in lane.recency.stamps:
+                    self._remove(lane, (prefix_hash,))
+            evicted += 1
+        self._tell(EvictionReason.OVER_ENTRIES, name, evicted)
+
+    def _keep_to_capacity(self) -> None:
+        """Evict holds over the cap: by use where the tenant counts it, then the oldest (spec 06 §6.4).
+
+        A hold in use never goes, for there is always one that is not: what an ingest brings over the cap is new.
+        """
+        excess = self._holds - self._capacity
+        if self._capacity <= 0 or excess <= 0:
+            return
+        self._release_stepped_over()
+        evicted: Counter[str] = Counter()
+        while excess and (victim := self._oldest_unused()):
+            lane, prefix_hash = victim
+            self._remove(lane, (prefix_hash,))
+            evicted[lane.partition.tenant] += 1
+            excess -= 1
+        for tenant, count in evicted.items():
+            self._tell(EvictionReason.CAP, tenant, count)
+
+    def _oldest_unused(self, most: int | None = None) -> tuple[Lane, bytes] | None:
+        """The next victim of the cap, after stepping over what LFU tenants use; `None` after `most` such steps."""
+        steps = 0
+        while victim := self._cap_order.oldest():
+            lane, prefix_hash = victim
+            if prefix_hash not in lane.credits or not self._rules.is_lfu(lane.partition.tenant):
+                return victim
+            if steps == most:
+                return None
+            lane.recency.keep_oldest()
+            self._stepped_over.setdefault(lane.partition.tenant, set()).add(lane)
+            steps += 1
+        return None
+
+    def _release_stepped_over(self) -> None:
+        """Make holds victims again whose tenant no longer counts uses."""
+        for tenant in [tenant for tenant in self._stepped_over if not self._rules.is_lfu(tenant)]:
+            for lane in self._stepped_over.pop(tenant):
+                if (oldest_us := lane.recency.release_kept()) is not None:
+                    self._cap_order.offer(lane, oldest_us)
+
+    def _sweep_round(self, now_us: int, limit: int) -> int:
+        if not self._unswept:
+            self._unswept = [model for tenant in self._tree.tenants.values() for model in tenant.models.values()]
+        swept = 0
+        while self._unswept and swept < limit:
+            model = self._unswept[-1]
+            swept += self._sweep_model(model, now_us - self._rules.ttl_us(model.tenant.name), limit - swept)
+            if swept < limit:
+                self._unswept.pop()
+        return swept
+
+    def _sweep_model(self, model: ModelNode, limit_us: int, most: int) -> int:
+        for replica_id in [replica_id for replica_id, row in model.stats.items() if row.seen_us <= limit_us]:
+            del model.stats[replica_id]
+        removed = 0
+        for lane in [lane for partition in model.partitions() for lane in partition.lanes.values()]:
+            while removed < most and (expired := lane.recency.until(limit_us, most - removed)):
+                removed += self._remove(lane, expired)
+        self._tree.shrink_model(model)
+        self._tell(EvictionReason.TTL, model.tenant.name, removed)
+        return removed
+
+    def _tell(self, reason: EvictionReason, tenant: str, count: int) -> None:
+        if count:
+            self._on_eviction(Eviction(tenant, "lfu" if self._rules.is_lfu(tenant) else "lru", reason, count))
+
+
+def _replica_rows(tenant: TenantNode) -> list[ReplicaRow]:
+    """A tenant's replicas, sorted: those with stats (the newest of any model) and those with holds."""
+    stats: dict[str, StatsRow] = {}
+    for _, model in sorted(tenant.models.items(), reverse=True):
+        for replica_id, row in model.stats.items():
+            if replica_id not in stats or row.seen_us >= stats[replica_id].seen_us:
+                stats[replica_id] = row
+    holds: Counter[str] = Counter()
+    newest: dict[str, int] = {}
+    for partition in tenant.partitions():
+        for replica_id, lane in partition.lanes.items():
+            holds[replica_id] += len(lane.recency.stamps)
+            if (at_us := lane.recency.newest_us()) is not None:
+                newest[replica_id] = max(at_us, newest.get(replica_id, at_us))
+    rows = []
+    for replica_id in sorted(stats.keys() | holds.keys()):
+        known = stats.get(replica_id)
+        rows.append(
+            ReplicaRow(
+                tenant=tenant.name,
+                replica_id=replica_id,
+                stats=known and known.stats,
+                last_update_us=known and known.seen_us,
+                prefix_count=holds[replica_id],
+                last_event_us=newest.get(replica_id),
+            )
+        )
+    return rows
+
+
+def _dump_lane(lane: Lane) -> Iterator[Report]:
+    partition = lane.partition
+    tenant, model, hash_scheme, adapter_id = partition.rank
+    hashes = list(lane.recency.stamps)
+    for start in range(0, len(hashes), _DUMP_SLICE):
+        together: dict[int, list[bytes]] = {}
+        for prefix_hash in hashes[start : start + _DUMP_SLICE]:
+            stamp = lane.recency.stamps.get(prefix_hash)
+            if stamp is not None:
+                together.setdefault(stamp, []).append(prefix_hash)
+        for stamp, held in together.items():
+            counts = list(map(lane.tokens, held))
+            holds = Holds(adapter_id, tier_of(stamp), held, counts)
+            yield Report(lane.replica_id, tenant, model, hash_scheme, seen_us(stamp), (holds,), None)
+
+
+def _sound(stats: Stats) -> Stats:
+    """Rates as the wire has them; one that is no number is 0 (spec 06 §6.2)."""
+    hit_rate, pressure = (float32(rate) if math.isfinite(rate) else 0.0 for rate in (stats.hit_rate, stats.pressure))
+    return stats._replace(hit_rate=hit_rate, pressure=pressure)

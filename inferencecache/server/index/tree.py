@@ -1,0 +1,158 @@
+"""The index's shape: a tenant has models, a model has scopes (by hash scheme), a scope has partitions (by adapter).
+
+Every node counts what lies below it, so that nothing ever has to be counted. A node exists as long as it has holds or
+stats: whoever takes the last ones away calls `shrink`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from inferencecache.server.index.model import Scope, Stats
+from inferencecache.server.index.oldest_first import OldestFirst
+from inferencecache.server.index.partition import Change, KeyOrder, Lane, Partition
+
+
+class StatsRow(NamedTuple):
+    """A replica's last stats. Liveness events move `seen_us` alone (spec 06 §3.5)."""
+
+    stats: Stats
+    reported_us: int
+    seen_us: int
+
+
+class ScopeNode:
+    """`serving` has every replica with at least one hold, and how many, over all adapters."""
+
+    __slots__ = ("hash_scheme", "model", "partitions", "serving")
+
+    def __init__(self, model: ModelNode, hash_scheme: str) -> None:
+        self.model = model
+        self.hash_scheme = hash_scheme
+        self.partitions: dict[str, Partition] = {}
+        self.serving: dict[str, int] = {}
+
+
+class ModelNode:
+    """`keys` is the number of distinct keys below."""
+
+    __slots__ = ("keys", "name", "scopes", "stats", "tenant")
+
+    def __init__(self, tenant: TenantNode, name: str) -> None:
+        self.tenant = tenant
+        self.name = name
+        self.keys = 0
+        self.scopes: dict[str, ScopeNode] = {}
+        self.stats: dict[str, StatsRow] = {}
+
+    def partitions(self) -> Iterator[Partition]:
+        """All partitions; the caller may remove those it has been given."""
+        for scope in list(self.scopes.values()):
+            yield from list(scope.partitions.values())
+
+
+class TenantNode:
+    """`keys` is the number of distinct keys below; `key_orders` exists once the tenant had to be held to a quota."""
+
+    __slots__ = ("key_orders", "keys", "models", "name")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.keys = 0
+        self.models: dict[str, ModelNode] = {}
+        self.key_orders: OldestFirst[KeyOrder] | None = None
+
+    def partitions(self) -> Iterator[Partition]:
+        """All partitions; the caller may remove those it has been given."""
+        for model in list(self.models.values()):
+            yield from model.partitions()
+
+    def order_keys(self) -> OldestFirst[KeyOrder]:
+        """The order of the tenant's keys, kept from now on."""
+        if self.key_orders is None:
+            self.key_orders = OldestFirst()
+            for partition in self.partitions():
+                partition.key_order = KeyOrder(partition, self.key_orders)
+        return self.key_orders
+
+    def forget_key_orders(self) -> None:
+        """Keep no order of keys any longer."""
+        if self.key_orders is not None:
+            self.key_orders = None
+            for partition in self.partitions():
+                partition.key_order = None
+
+
+class Tree:
+    """All tenants, by name."""
+
+    def __init__(self) -> None:
+        self.tenants: dict[str, TenantNode] = {}
+
+    def model(self, tenant: str, model: str) -> ModelNode | None:
+        """The node of a model, if it has holds or stats."""
+        node = self.tenants.get(tenant)
+        return None if node is None else node.models.get(model)
+
+    def scope(self, scope: Scope) -> ScopeNode | None:
+        """The node of a scope, if it has holds."""
+        model = self.model(scope.tenant, scope.model)
+        return None if model is None else model.scopes.get(scope.hash_scheme)
+
+    def grow_model(self, tenant: str, model: str) -> ModelNode:
+        """The node of a model, made if need be."""
+        tenant_node = self.tenants.get(tenant)
+        if tenant_node is None:
+            tenant_node = self.tenants[tenant] = TenantNode(tenant)
+        model_node = tenant_node.models.get(model)
+        if model_node is None:
+            model_node = tenant_node.models[model] = ModelNode(tenant_node, model)
+        return model_node
+
+    def grow_lane(self, model: ModelNode, hash_scheme: str, adapter_id: str, replica_id: str) -> Lane:
+        """The lane of a replica, made if need be."""
+        scope = model.scopes.get(hash_scheme)
+        if scope is None:
+            scope = model.scopes[hash_scheme] = ScopeNode(model, hash_scheme)
+        partition = scope.partitions.get(adapter_id)
+        if partition is None:
+            partition = scope.partitions[adapter_id] = Partition(scope, adapter_id)
+            if model.tenant.key_orders is not None:
+                partition.key_order = KeyOrder(partition, model.tenant.key_orders)
+        lane = partition.lanes.get(replica_id)
+        if lane is None:
+            lane = partition.lanes[replica_id] = Lane(partition, replica_id)
+        return lane
+
+    def count(self, partition: Partition, replica_id: str, change: Change) -> None:
+        """Carry a change of one replica's holds in a partition to all nodes above it."""
+        scope = partition.scope
+        model = scope.model
+        model.keys += change.keys
+        model.tenant.keys += change.keys
+        if holds := scope.serving.get(replica_id, 0) + change.holds:
+            scope.serving[replica_id] = holds
+        else:
+            scope.serving.pop(replica_id, None)
+
+    def shrink(self, partition: Partition) -> None:
+        """Take a partition away that has no holds left, and what is empty above it."""
+        if partition.lanes:
+            return
+        scope = partition.scope
+        tenant = scope.model.tenant
+        del scope.partitions[partition.adapter_id]
+        if partition.key_order is not None and tenant.key_orders is not None:
+            tenant.key_orders.withdraw(partition.key_order)
+        if not scope.partitions:
+            del scope.model.scopes[scope.hash_scheme]
+            self.shrink_model(scope.model)
+
+    def shrink_model(self, model: ModelNode) -> None:
+        """Take a model away that has neither holds nor stats left, and its tenant with the last model."""
+        tenant = model.tenant
+        if not model.scopes and not model.stats and tenant.models.get(model.name) is model:
+            del tenant.models[model.name]
+            if not tenant.models:
+                del self.tenants[tenant.name]
