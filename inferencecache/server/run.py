@@ -37,8 +37,8 @@ from inferencecache.server.tls import ServingPair, TlsError
 
 SWEEP_SECONDS: Final = 60.0
 GRPC_GRACE_SECONDS: Final = 3.0
-"""What open calls have to end in. With the two seconds the HTTP ports and the last cancellations may take, the process
-is gone within five."""
+"""What open calls have to end in. The HTTP ports stop meanwhile; with the second that the last cancellations may take,
+the process is gone within five."""
 INGESTION_MEMORY_SECONDS: Final = 300.0
 """Engines are many, and each reports all the time: a review every half minute for each would be a load of its own."""
 INGESTION_MEMORY_SIZE: Final = 10_000
@@ -107,10 +107,12 @@ async def serve(settings: ServerSettings, stop: asyncio.Event, listening: asynci
         sockets = _bind(settings, stack)
         ready = asyncio.Event()
         ingestion = _ingestion(settings, reviewer, metrics)
-        await stack.enter_async_context(
+        admin = await stack.enter_async_context(
             web.serving(admin_app(services, _guards(settings, reviewer, metrics)), sockets.snapshot)
         )
-        await stack.enter_async_context(web.serving(public_app(services, ready.is_set, ingestion), sockets.http))
+        public = await stack.enter_async_context(
+            web.serving(public_app(services, ready.is_set, ingestion), sockets.http)
+        )
         grpc = await stack.enter_async_context(
             rpc.serving(methods_of(services, ingestion), sockets.grpc, tls=pair.context if pair else None)
         )
@@ -126,6 +128,8 @@ async def serve(settings: ServerSettings, stop: asyncio.Event, listening: asynci
         _log.info("graceful_shutdown_started")
         ready.clear()
         metrics.up.set(0)
+        public.stop()
+        admin.stop()
         await grpc.drain(GRPC_GRACE_SECONDS)
     _log.info("graceful_shutdown_done")
 

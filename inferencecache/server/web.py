@@ -6,7 +6,7 @@ import asyncio
 import socket
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from typing import Any, Final
+from typing import Final
 
 import uvicorn
 from starlette.requests import Request
@@ -78,17 +78,21 @@ class _Protocol(HttpToolsProtocol):
         self.transport.close()
 
 
-class _Server(uvicorn.Server):
+class WebServer(uvicorn.Server):
     """uvicorn without its signal handlers, which are the process's business."""
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
 
+    def stop(self) -> None:
+        """Take no further requests, and let those that run end for `STOP_SECONDS`."""
+        self.should_exit = True
+
 
 @asynccontextmanager
-async def serving(app: ASGIApp, sock: socket.socket) -> AsyncIterator[None]:
-    """Serve on a listening socket. Leaving lets requests end for `STOP_SECONDS`."""
+async def serving(app: ASGIApp, sock: socket.socket) -> AsyncIterator[WebServer]:
+    """Serve on a listening socket. Leaving stops the server and waits for it."""
     config = uvicorn.Config(
         app,
         http=_Protocol,
@@ -104,11 +108,11 @@ async def serving(app: ASGIApp, sock: socket.socket) -> AsyncIterator[None]:
         timeout_graceful_shutdown=STOP_SECONDS,
     )
     config.load()
-    server: Any = _Server(config)
+    server = WebServer(config)
     async with asyncio.TaskGroup() as group:
         task = group.create_task(server.serve(sockets=[sock]), name="http-server")
         try:
-            yield
+            yield server
         finally:
-            server.should_exit = True
+            server.stop()
             await asyncio.wait([task])  # uvicorn bounds it
