@@ -1,4 +1,5 @@
-"""The controller's endpoints: `/snapshot`, `/policy` and `/probe` (spec 06 §4.2–§4.5).
+"""The controller's endpoints: `/snapshot`, `/policy` and `/probe` (spec 06 §4.2–§4.5), and beside them `/templates` and
+`/topologies`, which take PromptTemplates and PDTopologies as `/policy` takes policies.
 
 A caller proves who it is before it learns anything else, even which method is right. Errors are plain text.
 """
@@ -15,9 +16,8 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from inferencecache.server import policy, probe
+from inferencecache.server import intake, pdroute, policy, probe, templates
 from inferencecache.server.auth import Authenticator
-from inferencecache.server.policy import PolicyError
 from inferencecache.server.probe import ProbeError
 from inferencecache.server.services import Services
 from inferencecache.server.web import BodyTooLong, BodyTooSlow, read_body
@@ -34,19 +34,24 @@ class Guards(msgspec.Struct, frozen=True):
 
 
 def admin_app(services: Services, guards: Guards) -> FastAPI:
-    """The three endpoints as an ASGI app."""
+    """The endpoints as an ASGI app."""
 
     async def get_snapshot(_request: Request) -> Response:
         return Response(services.snapshot(), media_type="application/json")
 
-    async def push_policy(request: Request) -> Response:
-        try:
-            services.push_policy(await read_body(request, policy.MAX_BODY_BYTES))
-        except PolicyError as error:
-            return _text(400, str(error))
-        except BodyTooLong as error:
-            return _text(400, f"decode policy snapshot: {error}")
-        return Response(status_code=204)
+    def pushed(document: str, max_bytes: int) -> Answer:
+        async def push(request: Request) -> Response:
+            try:
+                pending = services.push(document, await read_body(request, max_bytes))
+            except ValueError as error:
+                return _text(400, str(error))
+            except BodyTooLong as error:
+                return _text(400, f"decode {document} snapshot: {error}")
+            if pending is not None:
+                await pending
+            return Response(status_code=204)
+
+        return push
 
     async def run_probe(request: Request) -> Response:
         try:
@@ -59,7 +64,9 @@ def admin_app(services: Services, guards: Guards) -> FastAPI:
 
     endpoints: Mapping[str, Endpoint] = {
         "/snapshot": Endpoint(get_snapshot, ("GET",), guards.snapshot),
-        "/policy": Endpoint(push_policy, ("POST", "PUT"), guards.policy),
+        "/policy": Endpoint(pushed(intake.POLICY, policy.MAX_BODY_BYTES), ("POST", "PUT"), guards.policy),
+        "/templates": Endpoint(pushed(intake.TEMPLATES, templates.MAX_BODY_BYTES), ("PUT",), guards.policy),
+        "/topologies": Endpoint(pushed(intake.TOPOLOGIES, pdroute.MAX_BODY_BYTES), ("PUT",), guards.policy),
         "/probe": Endpoint(run_probe, ("POST",), guards.probe),
     }
     app = FastAPI(title="inferencecache: the controller's side", docs_url=None, redoc_url=None, openapi_url=None)

@@ -22,8 +22,8 @@ import msgspec
 from msgspec import Struct
 
 from inferencecache.server import affinity
-from inferencecache.server.index import Code, Outcome, Query, Scope, Stats
-from inferencecache.server.policy import RESERVED_TENANT, PolicyStore
+from inferencecache.server.index import RESERVED_TENANT, Code, Outcome, Query, Scope, Stats
+from inferencecache.server.policy import PolicyStore
 from inferencecache.wire.v1alpha1.inferencecache_pb2 import LookupPDRouteRequest, LookupPDRouteResponse
 
 MAX_BODY_BYTES: Final = 4 << 20

@@ -17,8 +17,7 @@ from typing import Annotated, Final, NamedTuple
 import msgspec
 from msgspec import Meta, Struct, field
 
-RESERVED_TENANT: Final = "inferencecache.io/probe"
-"""The tenant of the functional probe: no policy, no quota, and hidden from everybody else (spec 06 §3)."""
+from inferencecache.server.index import RESERVED_TENANT
 
 MAX_BODY_BYTES: Final = 1 << 20
 OLDEST_VERSION: Final = 3
@@ -129,6 +128,10 @@ class PolicyStore:
     def ttl_us(self, tenant: str) -> int:
         """How long the tenant's holds stay usable, in microseconds."""
         return self.of(tenant).ttl_us
+
+    def longest_ttl_us(self) -> int:
+        """The longest TTL of any tenant, in microseconds: what is older holds nothing usable."""
+        return max(_DEFAULT_TTL_US, *(rules.ttl_us for rules in self._now.policies.values()))
 
     def is_lfu(self, tenant: str) -> bool:
         """Whether the tenant's least used holds go first."""

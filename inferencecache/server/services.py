@@ -14,15 +14,19 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable
 from typing import Final
 
-from inferencecache.server import policy, probe, reports, snapshot
+from inferencecache.server import probe, snapshot
 from inferencecache.server.clock import Clock
 from inferencecache.server.faults import Faults
-from inferencecache.server.index import PrefixIndex
+from inferencecache.server.index import RESERVED_TENANT, PrefixIndex
 from inferencecache.server.inputs import Tokenizer
+from inferencecache.server.intake import Intake, State
 from inferencecache.server.lookup import DEFAULT_BLOCK_SIZE, Call, LookupService
 from inferencecache.server.metrics import ServerMetrics
-from inferencecache.server.policy import RESERVED_TENANT, PolicyStore
+from inferencecache.server.pdroute import NO_HINT, PDRouter
+from inferencecache.server.policy import PolicyStore
 from inferencecache.server.probe import Prober, ProbeResult, Tier2Prober
+from inferencecache.server.streams import EventHub, stream_metrics
+from inferencecache.server.templates import RENDER_ERROR, TemplateStore
 from inferencecache.wire.v1alpha1 import inferencecache_pb2 as pb
 
 SWEEP_SLICE: Final = 2000
@@ -50,6 +54,15 @@ class Services:
         self._policies = policies
         self._wall_us = clock.wall_us
         self._faults = Faults(metrics)
+        self._templates = TemplateStore()
+        self._topologies = PDRouter(index, policies)
+        self._events = EventHub()
+        self._intake = Intake(
+            State(index, policies, self._templates, self._topologies, self._events),
+            metrics=metrics,
+            faults=self._faults,
+            wall_us=clock.wall_us,
+        )
         self._lookups = LookupService(
             index=index,
             policies=policies,
@@ -68,31 +81,20 @@ class Services:
         """LookupRoute: the reply, or an awaitable of it that must be awaited. Never raises."""
         return self._lookups.lookup(request, call)
 
-    def report(self, update: pb.CacheStateUpdate) -> None:
-        """One message of a ReportCacheState stream, in force on return. Never raises."""
-        if update.tenant_id == RESERVED_TENANT:
-            return
-        try:
-            now_us = self._wall_us()
-            reading = reports.read(update, now_us)
-            self._index.ingest(reading.report, now_us)
-        except Exception as error:
-            self._faults.record("ReportCacheState", error)
-            return
-        for reason, entries in reading.dropped.items():
-            self.metrics.dropped_entries.labels(reason).inc(entries)
-        if reading.clamped:
-            self.metrics.clamped_timestamps.inc()
+    @property
+    def intake(self) -> Intake:
+        """What changes this server's state, for those who feed it otherwise than by the RPCs below."""
+        return self._intake
 
-    def publish_event(self, event: pb.CacheEvent) -> pb.Ack:
-        """PublishEvent. Never raises."""
-        if event.tenant_id != RESERVED_TENANT:
-            try:
-                if reports.apply(event, self._index, self._wall_us()):
-                    self.metrics.clamped_timestamps.inc()
-            except Exception as error:
-                self._faults.record("PublishEvent", error)
-        return pb.Ack(accepted=True)
+    def report(self, update: pb.CacheStateUpdate) -> asyncio.Future[None] | None:
+        """One message of a ReportCacheState stream; see `Intake.report`. Never raises."""
+        return self._intake.report(update)
+
+    def publish_event(self, event: pb.CacheEvent) -> pb.Ack | Awaitable[pb.Ack]:
+        """PublishEvent: the reply, or an awaitable of it that must be awaited. Never raises."""
+        acknowledged = pb.Ack(accepted=True)
+        pending = self._intake.publish(event)
+        return acknowledged if pending is None else _then(pending, acknowledged)
 
     def get_cache_state(self, request: pb.GetCacheStateRequest) -> pb.GetCacheStateResponse:
         """GetCacheState. Never raises."""
@@ -116,35 +118,50 @@ class Services:
             )
         return reply
 
-    def render_template(self, _request: pb.RenderTemplateRequest) -> pb.RenderTemplateResponse:
-        """RenderTemplate: an empty hash tells the caller to hash the prompt itself."""
-        return pb.RenderTemplateResponse(reason_code="OK")
+    def render_template(self, request: pb.RenderTemplateRequest) -> pb.RenderTemplateResponse:
+        """RenderTemplate. Never raises."""
+        try:
+            return self._templates.render(request)
+        except Exception as error:
+            self._faults.record("RenderTemplate", error)
+            return pb.RenderTemplateResponse(reason_code=RENDER_ERROR)
 
-    def lookup_pd_route(self, _request: pb.LookupPDRouteRequest) -> pb.LookupPDRouteResponse:
-        """LookupPDRoute: no topology is known, so there is no hint."""
-        return pb.LookupPDRouteResponse(reason_code="NO_HINT")
+    def lookup_pd_route(self, request: pb.LookupPDRouteRequest) -> pb.LookupPDRouteResponse:
+        """LookupPDRoute. Never raises."""
+        try:
+            return self._topologies.route(request, self._wall_us())
+        except Exception as error:
+            self._faults.record("LookupPDRoute", error)
+            return pb.LookupPDRouteResponse(reason_code=NO_HINT)
 
-    async def stream_cache_events(self, _request: pb.StreamEventsRequest) -> AsyncIterator[pb.CacheEvent]:
-        """StreamCacheEvents: ends at once."""
-        return
-        yield
-
-    async def stream_metrics(self, _request: pb.StreamMetricsRequest) -> AsyncIterator[pb.Metric]:
-        """StreamMetrics: ends at once."""
-        return
-        yield
-
-    def push_policy(self, body: bytes) -> None:
-        """POST /policy: the document in `body` takes the place of the one before.
+    async def stream_cache_events(self, request: pb.StreamEventsRequest) -> AsyncIterator[pb.CacheEvent]:
+        """StreamCacheEvents: what is applied from now on.
 
         Raises:
-            PolicyError: it cannot be used; the rules in force stay.
+            StreamEnded: there are too many observers, or this one is too slow.
         """
-        self._policies.replace(policy.parse(body))
+        subscription = self._events.subscribe(request)
+        try:
+            async for event in subscription:
+                yield event
+        finally:
+            subscription.close()
+
+    def stream_metrics(self, request: pb.StreamMetricsRequest) -> AsyncIterator[pb.Metric]:
+        """StreamMetrics: all series at once, and again from time to time."""
+        return stream_metrics(self.metrics.registry, request, wall_us=self._wall_us)
+
+    def push(self, document: str, body: bytes) -> asyncio.Future[None] | None:
+        """What the controller pushes to /policy, /templates or /topologies; see `Intake.push`.
+
+        Raises:
+            ValueError: it cannot be used; what was in force stays.
+        """
+        return self._intake.push(document, body)
 
     def snapshot(self) -> bytes:
         """GET /snapshot: the JSON document."""
-        return snapshot.render(self._index.snapshot(self._wall_us()))
+        return snapshot.render(self._index.snapshot())
 
     async def probe(self, body: bytes) -> ProbeResult:
         """POST /probe: every stage's outcome.
@@ -161,3 +178,8 @@ class Services:
             removed += swept
             await asyncio.sleep(0)
         return removed
+
+
+async def _then(pending: asyncio.Future[None], acknowledged: pb.Ack) -> pb.Ack:
+    await pending
+    return acknowledged

@@ -21,6 +21,7 @@ from inferencecache.server.ingestion import Ingestion, IngestionRefused
 from inferencecache.server.json_messages import JsonError
 from inferencecache.server.rpc.messages import MAX_MESSAGE
 from inferencecache.server.services import Services
+from inferencecache.server.streams import StreamEnded
 from inferencecache.server.web import BodyTooLong, BodyTooSlow, read_body
 from inferencecache.wire.v1alpha1 import inferencecache_pb2 as pb
 
@@ -125,15 +126,17 @@ def _add_ingestion(router: APIRouter, services: Services, ingestion: Ingestion) 
         reporter = await ingestion.identify(http.headers.get("authorization", ""))
         for update in updates:
             reporter.require(update.tenant_id)
-        for update in updates:
-            services.report(update)
+        pending = [services.report(update) for update in updates]
+        if pending and (last := pending[-1]) is not None:
+            await last
         return _answer(pb.Ack(accepted=True))
 
     async def publish(http: Request) -> Response:
         event = json_messages.read(json_messages.load(await read_body(http, MAX_MESSAGE)), pb.CacheEvent)
         reporter = await ingestion.identify(http.headers.get("authorization", ""))
         reporter.require(event.tenant_id)
-        return _answer(services.publish_event(event))
+        reply = services.publish_event(event)
+        return _answer(reply if isinstance(reply, Message) else await reply)
 
     one = json_messages.reference(pb.CacheStateUpdate)
     router.add_api_route(
@@ -229,8 +232,12 @@ def _guarded(endpoint: Callable[[Request], Awaitable[Response]]) -> Callable[[Re
 
 
 async def _lines(stream: AsyncIterator[Message]) -> AsyncIterator[bytes]:
-    async for message in stream:
-        yield json_messages.write(message) + b"\n"
+    """One object per line. A stream that has to end early says why in its last line."""
+    try:
+        async for message in stream:
+            yield json_messages.write(message) + b"\n"
+    except StreamEnded as error:
+        yield json_messages.dump({"error": {"message": str(error)}}) + b"\n"
 
 
 def _answer(message: Message) -> Response:

@@ -25,8 +25,12 @@ from inferencecache.server.rpc.methods import (
 )
 from inferencecache.server.rpc.reflection import reflection_services
 from inferencecache.server.services import Services
+from inferencecache.server.streams import StreamEnded
 from inferencecache.wire.service import METHODS, SERVICE_NAME
 from inferencecache.wire.v1alpha1 import inferencecache_pb2 as pb
+
+REPORTS_UNACKNOWLEDGED: Final = 64
+"""Of one stream, towards a shared log: a producer that is faster than the log waits."""
 
 
 def inference_cache_service(services: Services, ingestion: Ingestion) -> Service:
@@ -34,9 +38,16 @@ def inference_cache_service(services: Services, ingestion: Ingestion) -> Service
 
     async def report(updates: AsyncIterator[pb.CacheStateUpdate], call: Call) -> AsyncIterator[pb.Ack]:
         reporter = await _identified(ingestion, call)
+        pending: Awaitable[None] | None = None
+        taken = 0
         async for update in updates:
             _require(reporter, update.tenant_id)
-            services.report(update)
+            pending = services.report(update) or pending
+            taken += 1
+            if pending is not None and taken % REPORTS_UNACKNOWLEDGED == 0:
+                await pending
+        if pending is not None:
+            await pending
         yield pb.Ack(accepted=True)
 
     def publish(event: pb.CacheEvent, call: Call) -> pb.Ack | Awaitable[pb.Ack]:
@@ -49,12 +60,16 @@ def inference_cache_service(services: Services, ingestion: Ingestion) -> Service
 
     async def publish_when_known(event: pb.CacheEvent, call: Call) -> pb.Ack:
         _require(await _identified(ingestion, call), event.tenant_id)
-        return services.publish_event(event)
+        reply = services.publish_event(event)
+        return reply if isinstance(reply, pb.Ack) else await reply
 
     async def events(requests: AsyncIterator[pb.StreamEventsRequest], _call: Call) -> AsyncIterator[pb.CacheEvent]:
         async for request in requests:
-            async for event in services.stream_cache_events(request):
-                yield event
+            try:
+                async for event in services.stream_cache_events(request):
+                    yield event
+            except StreamEnded as error:
+                raise Status(Code.RESOURCE_EXHAUSTED, str(error)) from error
 
     async def metrics(requests: AsyncIterator[pb.StreamMetricsRequest], _call: Call) -> AsyncIterator[pb.Metric]:
         async for request in requests:
