@@ -20,10 +20,10 @@ from typing import Final, NamedTuple, Protocol
 from inferencecache.server import affinity
 from inferencecache.server.clock import Clock
 from inferencecache.server.faults import Faults
-from inferencecache.server.index import Code, Outcome, PrefixIndex, Query, ReplicaScore, Scope
+from inferencecache.server.index import RESERVED_TENANT, Code, Outcome, PrefixIndex, Query, ReplicaScore, Scope
 from inferencecache.server.inputs import FailedOpen, Inputs, Job, Resolved, Tokenizer, resolve
 from inferencecache.server.metrics import ServerMetrics
-from inferencecache.server.policy import RESERVED_TENANT, PolicyStore, TenantPolicy
+from inferencecache.server.policy import PolicyStore, TenantPolicy
 from inferencecache.server.workers import Workers
 from inferencecache.wire.v1alpha1.inferencecache_pb2 import LookupRouteRequest, LookupRouteResponse
 

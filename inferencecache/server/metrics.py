@@ -17,7 +17,7 @@ from prometheus_client.platform_collector import PlatformCollector
 from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import Collector
 
-from inferencecache.server.index import Eviction
+from inferencecache.server.index import Eviction, EvictionReason
 
 # Go clients expose no `_created` series; here they would double what a scrape carries.
 disable_created_metrics()  # type: ignore[no-untyped-call]
@@ -129,7 +129,7 @@ class ServerMetrics:
 
     def evicted(self, eviction: Eviction) -> None:
         """Count what the index removed: keys of a tenant over its quota, else holds."""
-        if eviction.reason == "over_entries":
+        if eviction.reason is EvictionReason.OVER_ENTRIES:
             self._tenant_evictions.labels(eviction.tenant, eviction.reason).inc(eviction.removed)
         else:
             self._index_evictions.labels(eviction.algorithm, eviction.reason).inc(eviction.removed)

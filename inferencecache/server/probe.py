@@ -18,8 +18,7 @@ import msgspec
 from msgspec import Struct, field
 
 from inferencecache.server.clock import Clock
-from inferencecache.server.index import Code, Holds, PrefixIndex, Query, Report, Scope, Stats
-from inferencecache.server.policy import RESERVED_TENANT
+from inferencecache.server.index import RESERVED_TENANT, Code, Holds, PrefixIndex, Query, Report, Scope, Stats
 
 MAX_BODY_BYTES: Final = 4 << 10
 BLOCK_TOKENS: Final = 16

@@ -16,10 +16,9 @@ from collections.abc import Iterable
 from itertools import accumulate
 from typing import Final, NamedTuple
 
-from inferencecache.server.index import Holds, PrefixIndex, Report, Stats
+from inferencecache.server.index import MAX_AHEAD_US, Holds, PrefixIndex, Report, Stats
 from inferencecache.wire.v1alpha1.inferencecache_pb2 import CacheEvent, CacheStateUpdate, PrefixEntry, ReplicaStats
 
-MAX_AHEAD_US: Final = 5_000_000
 T1: Final = 1
 COLDEST: Final = 2**31 - 1
 """The tier of an entry whose tier makes no sense: never taken for T1, and told to nobody."""

@@ -13,8 +13,7 @@ from typing import Final
 import msgspec
 from msgspec import Struct, field
 
-from inferencecache.server.index import Snapshot, Stats
-from inferencecache.server.index.model import ReplicaRow, TenantRow
+from inferencecache.server.index import ReplicaRow, Snapshot, Stats, TenantRow
 
 NEVER: Final = "0001-01-01T00:00:00Z"
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from inferencecache.server.index.index import MAX_AHEAD_US, PrefixIndex
+from inferencecache.server.index.index import MAX_AHEAD_US, RESERVED_TENANT, PrefixIndex
 from inferencecache.server.index.model import (
     Code,
     Eviction,
@@ -23,6 +23,7 @@ from inferencecache.server.index.ranking import Ranker
 
 __all__ = [
     "MAX_AHEAD_US",
+    "RESERVED_TENANT",
     "Code",
     "Eviction",
     "EvictionReason",

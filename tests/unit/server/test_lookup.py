@@ -17,11 +17,11 @@ import pytest
 from structlog.testing import capture_logs
 
 from inferencecache.server.faults import Faults
-from inferencecache.server.index import Code, Outcome
+from inferencecache.server.index import RESERVED_TENANT, Code, Outcome
 from inferencecache.server.inputs import Tokenizer
 from inferencecache.server.lookup import LookupService
 from inferencecache.server.metrics import ServerMetrics
-from inferencecache.server.policy import RESERVED_TENANT, PolicyStore, parse
+from inferencecache.server.policy import PolicyStore, parse
 from inferencecache.server.workers import Workers
 from inferencecache.wire.fingerprint import chain
 from inferencecache.wire.v1alpha1.inferencecache_pb2 import LookupRouteRequest, LookupRouteResponse

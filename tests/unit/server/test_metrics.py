@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from inferencecache.server.index import Eviction
+from inferencecache.server.index import Eviction, EvictionReason
 from inferencecache.server.metrics import MAX_MODEL_CHARACTERS, MAX_MODELS, ServerMetrics
 
 
@@ -28,8 +28,8 @@ def test_every_documented_series_has_its_name_and_labels() -> None:
     metrics.up.set(1)
     metrics.grpc_tls_enabled.set(0)
     metrics.looked_up("m", "PREFIX_MATCH", hinted=True, seconds=0.0004)
-    metrics.evicted(Eviction("t", "lru", "over_entries", 2))
-    metrics.evicted(Eviction("t", "lfu", "cap", 3))
+    metrics.evicted(Eviction("t", "lru", EvictionReason.OVER_ENTRIES, 2))
+    metrics.evicted(Eviction("t", "lfu", EvictionReason.CAP, 3))
     for counter in (metrics.snapshot_auth, metrics.policy_auth, metrics.probe_auth):
         counter.labels("ok").inc()
 

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from inferencecache.server.index import RESERVED_TENANT
 from inferencecache.server.policy import (
     MAX_BODY_BYTES,
-    RESERVED_TENANT,
     PolicyError,
     PolicyStore,
     TenantPolicy,

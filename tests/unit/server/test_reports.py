@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inferencecache.server import reports
-from inferencecache.server.index import Holds, Report, Stats
-from inferencecache.server.reports import BROKEN_CHAIN, COLDEST, MAX_AHEAD_US, NO_HASH, NO_SCHEME
+from inferencecache.server.index import MAX_AHEAD_US, Holds, Report, Stats
+from inferencecache.server.reports import BROKEN_CHAIN, COLDEST, NO_HASH, NO_SCHEME
 from inferencecache.wire.v1alpha1.inferencecache_pb2 import CacheStateUpdate, PrefixEntry, ReplicaStats
 
 NOW = 1_700_000_000_000_000

@@ -9,8 +9,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inferencecache.server.index import Snapshot, Stats
-from inferencecache.server.index.model import ReplicaRow, TenantRow
+from inferencecache.server.index import ReplicaRow, Snapshot, Stats, TenantRow
 from inferencecache.server.snapshot import render
 
 _US = 1_700_000_000_000_000
