@@ -1,8 +1,14 @@
-"""What a store offers an engine: a protocol and an address. `None` in place of a binding means host-only."""
+"""What a store offers an engine: a protocol and an address. `None` in place of a binding means host-only.
+
+Which protocol goes with which provider is known for the built-in providers; a storage adapter that brings a provider of
+its own declares the protocol when it registers.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from inferencecache.api.cachebackend import RemoteStorage
 from inferencecache.api.endpoint import PROTOCOLS
@@ -16,8 +22,23 @@ class Binding:
     endpoint: str = ""
 
 
+_protocols: dict[str, str] = dict(PROTOCOLS)
+
+
 class UnknownProvider(LookupError):
     """A provider that no protocol is known for."""
+
+
+def known_protocols() -> Mapping[str, str]:
+    """The protocol of every provider that is known by now."""
+    return MappingProxyType(_protocols)
+
+
+def declare_protocol(provider: str, protocol: str) -> None:
+    """Make a provider known. Raises `ValueError` if it is known with another protocol."""
+    known = _protocols.setdefault(provider, protocol)
+    if known != protocol:
+        raise ValueError(f'provider "{provider}" speaks {known}, not {protocol}: give yours another name')
 
 
 def protocol_of(storage: RemoteStorage | None) -> str | None:
@@ -25,10 +46,10 @@ def protocol_of(storage: RemoteStorage | None) -> str | None:
     if storage is None:
         return None
     try:
-        return PROTOCOLS[storage.provider]
+        return _protocols[storage.provider]
     except KeyError:
         raise UnknownProvider(
-            f'spec.remoteStorage.provider "{storage.provider}" is unknown: use one of {", ".join(sorted(PROTOCOLS))}'
+            f'spec.remoteStorage.provider "{storage.provider}" is unknown: use one of {", ".join(sorted(_protocols))}'
         ) from None
 
 

@@ -3,22 +3,28 @@
 Built-in adapters register themselves with a decorator. Third parties ship theirs in a distribution of their own, with
 an entry point in the group `inferencecache.runtimes` or `inferencecache.storage` that names a module (importing it
 registers the adapter) or the adapter itself. A plugin that fails to load is reported by name and costs only itself.
+
+What is served already stays with whom it is: a plugin brings runtimes, cache types and providers of its own. The CRD
+closes over those that are known, so it has to be rendered where the plugin is installed (`inferencecache crds`).
 """
 
 from __future__ import annotations
 
 import functools
 import importlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
+from itertools import product
 from types import ModuleType
 from typing import Any, Final, Protocol, TypeVar, runtime_checkable
 
 import structlog
 
-from inferencecache.adapters.binding import Binding
+from inferencecache.adapters.binding import Binding, declare_protocol, known_protocols
+from inferencecache.api import constants as c
 from inferencecache.api.cachebackend import CacheBackend, RemoteStorage
+from inferencecache.api.endpoint import PROTOCOLS
 
 PodSpec = dict[str, Any]
 Container = dict[str, Any]
@@ -110,6 +116,18 @@ class StorageAdapter(Protocol):
         """The workload, or None if somebody else runs the store. Raises `RenderError`."""
 
 
+@runtime_checkable
+class BringsProviders(Protocol):
+    """What a storage adapter may also do; for providers that are not built in, it must."""
+
+    def protocols(self) -> Mapping[str, str]:
+        """The protocol that engines speak to each provider that this adapter brings."""
+
+
+class DuplicateAdapter(ValueError):
+    """Something is registered already for what an adapter wants to serve; the message names both."""
+
+
 A = TypeVar("A")
 
 
@@ -124,14 +142,20 @@ class _Registry:
     def register(self, adapter: A | None) -> A | None:
         """Add an adapter, or a class of which one is made. `None` is ignored. Usable as a decorator.
 
-        Raises `TypeError` for what is no adapter: it would fail every later selection, not just its own.
+        Raises `TypeError` for what is no adapter: it would fail every later selection, not just its own. Raises
+        `DuplicateAdapter` for one that would never be selected.
         """
         if adapter is not None:
             made = adapter() if isinstance(adapter, type) else adapter
             if not callable(getattr(made, "supports", None)):
                 raise TypeError(f"{adapter!r} is no adapter: it has no method `supports`")
+            self._admit(made)
             self._adapters.append(made)
         return adapter
+
+    def _admit(self, adapter: Any) -> None:
+        """Raise `DuplicateAdapter` if what an adapter serves is served already."""
+        raise NotImplementedError
 
     def load_plugins(self, found: Iterable[EntryPoint] | None = None) -> list[str]:
         """Load the entry points of this registry's group; returns the names of those that failed."""
@@ -151,6 +175,12 @@ class RuntimeRegistry(_Registry):
     """Runtime adapters; the first that supports a pair serves it."""
 
     group = RUNTIME_GROUP
+
+    def _admit(self, adapter: Any) -> None:
+        served = set(self.supported_pairs())
+        for runtime, kind in getattr(adapter, "supported_pairs", list)():
+            if (runtime, kind) in served:
+                raise DuplicateAdapter(f"{_name(adapter)} wants to serve {runtime}/{kind}, which is served already")
 
     def select(self, runtime_id: str, backend: CacheBackend | None) -> RuntimeAdapter:
         """The adapter for a backend. Raises `NoAdapter`, which names runtime and type."""
@@ -173,6 +203,17 @@ class StorageRegistry(_Registry):
 
     group = STORAGE_GROUP
 
+    def _admit(self, adapter: Any) -> None:
+        brought = adapter.protocols() if isinstance(adapter, BringsProviders) else {}
+        for provider, ownership in product({*known_protocols(), *brought}, (c.OWNERSHIP_MANAGED, c.OWNERSHIP_EXTERNAL)):
+            wanted = RemoteStorage(provider=provider, ownership=ownership)
+            if adapter.supports(wanted) and any(other.supports(wanted) for other in self._adapters):
+                raise DuplicateAdapter(
+                    f"{_name(adapter)} wants to serve {ownership} {provider}, which is served already"
+                )
+        for provider, protocol in brought.items():
+            declare_protocol(provider, protocol)
+
     def select(self, storage: RemoteStorage | None) -> StorageAdapter:
         """The adapter for a declaration. Raises `NoAdapter`, which names provider and ownership."""
         if storage is None:
@@ -182,6 +223,22 @@ class StorageRegistry(_Registry):
                 found: StorageAdapter = adapter
                 return found
         raise NoAdapter(f'no storage adapter for provider="{storage.provider}", ownership="{storage.ownership}"')
+
+
+def added_values(registry: RuntimeRegistry) -> dict[str, tuple[str, ...]]:
+    """What plugins add to the closed lists of a CacheBackend's schema, by field path; nothing without plugins."""
+    built_in = {c.RUNTIME_VLLM.lower(), c.RUNTIME_SGLANG.lower()}
+    pairs = registry.supported_pairs()
+    added = {
+        "spec.runtime": [runtime for runtime, _ in pairs if runtime not in built_in],
+        "spec.type": [kind for _, kind in pairs if kind not in (c.TYPE_LMCACHE, c.TYPE_HICACHE)],
+        "spec.remoteStorage.provider": [provider for provider in known_protocols() if provider not in PROTOCOLS],
+    }
+    return {path: tuple(dict.fromkeys(values)) for path, values in added.items() if values}
+
+
+def _name(adapter: Any) -> str:
+    return f"{type(adapter).__module__}.{type(adapter).__qualname__}"
 
 
 runtimes = RuntimeRegistry()

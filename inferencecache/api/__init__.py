@@ -12,7 +12,7 @@ from inferencecache.api.cachetenant import CacheTenant
 from inferencecache.api.model import CustomObject
 from inferencecache.api.pdtopology import PDTopology
 from inferencecache.api.prompttemplate import PromptTemplate
-from inferencecache.api.schema import dump_crd, render_crd
+from inferencecache.api.schema import NOTHING_ADDED, AddedValues, dump_crd, render_crd
 
 KINDS: tuple[type[CustomObject], ...] = (
     CacheBackend,
@@ -25,9 +25,9 @@ KINDS: tuple[type[CustomObject], ...] = (
 """All kinds of the group inferencecache.io, in alphabetical order."""
 
 
-def crds() -> list[dict[str, object]]:
-    """The CustomResourceDefinitions of all kinds, as manifests."""
-    return [render_crd(kind) for kind in KINDS]
+def crds(added: AddedValues = NOTHING_ADDED) -> list[dict[str, object]]:
+    """The CustomResourceDefinitions of all kinds, as manifests; `added` are values of a CacheBackend's enums."""
+    return [render_crd(kind, added if kind is CacheBackend else NOTHING_ADDED) for kind in KINDS]
 
 
 __all__ = [

@@ -24,6 +24,9 @@ from inferencecache.api.quantity import PATTERN, Quantity
 from inferencecache.api.rules import INVALID, Rule
 
 Json = dict[str, Any]
+AddedValues = Mapping[str, tuple[str, ...]]
+"""Values that plugins add to enums, by field path, as in `spec.runtime`."""
+NOTHING_ADDED: Final[AddedValues] = {}
 
 _API_VERSION: Final = "The versioned schema of this representation of an object."
 _KIND: Final = "The REST resource this object represents."
@@ -40,8 +43,8 @@ _SCALARS: Final[dict[type, Json]] = {
 }
 
 
-def render_crd(kind: type[CustomObject]) -> Json:
-    """The CustomResourceDefinition of a kind, as a manifest."""
+def render_crd(kind: type[CustomObject], added: AddedValues = NOTHING_ADDED) -> Json:
+    """The CustomResourceDefinition of a kind, as a manifest; `added` are values of its enums from plugins."""
     resource: CustomResource = kind.resource
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
@@ -66,12 +69,24 @@ def render_crd(kind: type[CustomObject]) -> Json:
                         {"name": column.name, "type": column.type, "jsonPath": column.json_path}
                         for column in resource.columns
                     ],
-                    "schema": {"openAPIV3Schema": copy.deepcopy(object_schema(kind))},
+                    "schema": {"openAPIV3Schema": widened(object_schema(kind), added)},
                     "subresources": {"status": {}},
                 }
             ],
         },
     }
+
+
+def widened(schema: Json, added: AddedValues) -> Json:
+    """A copy of a schema whose enums at these paths take more values. A path that the schema lacks is passed over."""
+    wider = copy.deepcopy(schema)
+    for path, values in added.items():
+        node: Json | None = wider
+        for name in path.split("."):
+            node = node.get("properties", {}).get(name) if node is not None else None
+        if node is not None:
+            node["enum"] = [*node.get("enum", ()), *values]
+    return wider
 
 
 @functools.cache

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from inferencecache.api.model import CustomObject
 from inferencecache.api.rules import ALL, FORBIDDEN, REQUIRED, Rule
-from inferencecache.api.schema import object_schema
+from inferencecache.api.schema import NOTHING_ADDED, AddedValues, object_schema, widened
 
 _TYPES: Final[dict[str, Callable[[Any], bool]]] = {
     "object": lambda value: isinstance(value, dict),
@@ -40,19 +40,23 @@ class SchemaViolation:
 
 
 def check_schema(
-    kind: type[CustomObject], manifest: Mapping[str, Any], stored: Mapping[str, Any] | None = None
+    kind: type[CustomObject],
+    manifest: Mapping[str, Any],
+    stored: Mapping[str, Any] | None = None,
+    *,
+    added: AddedValues = NOTHING_ADDED,
 ) -> list[SchemaViolation]:
     """What the API server would hold against this object before any webhook sees it; empty if nothing.
 
-    `stored` is the object that an update would replace.
+    `stored` is the object that an update would replace; `added` are values of enums from plugins.
     """
-    schema = object_schema(kind)
+    schema = widened(object_schema(kind), added) if added else object_schema(kind)
     properties = {name: value for name, value in schema["properties"].items() if name != "status"}
     body = {name: value for name, value in manifest.items() if name != "status"}
     found = [*_check_name(manifest), *_check({**schema, "properties": properties}, body, "")]
     if not found:
         found = list(_check_rules(schema, body, ""))
-    known = check_schema(kind, stored) if found and stored is not None else ()
+    known = check_schema(kind, stored, added=added) if found and stored is not None else ()
     return [violation for violation in found if violation not in known]
 
 

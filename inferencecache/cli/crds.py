@@ -13,9 +13,11 @@ from inferencecache.cli.output import Format, to_json, to_yaml_stream
 def crds(
     output: Annotated[Format, typer.Option("--output", "-o", help="yaml or json.")] = Format.YAML,
 ) -> None:
-    """Print the custom resource definitions of this version."""
+    """Print the custom resource definitions of this version, and of the plugins installed with it."""
+    from inferencecache.adapters.registry import added_values, load_adapters
     from inferencecache.api import crds as rendered
 
     if output is Format.DIFF:
         raise typer.BadParameter("has nothing to compare with here; use yaml or json", param_hint="--output")
-    sys.stdout.write(to_json(rendered()) if output is Format.JSON else to_yaml_stream(rendered()))
+    manifests = rendered(added_values(load_adapters()[0]))
+    sys.stdout.write(to_json(manifests) if output is Format.JSON else to_yaml_stream(manifests))

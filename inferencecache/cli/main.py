@@ -4,6 +4,8 @@ works.
 
 from __future__ import annotations
 
+import logging
+
 import typer
 
 from inferencecache import __version__
@@ -37,7 +39,9 @@ def _print_version(wanted: bool) -> None:
 def _root(
     version: bool = typer.Option(False, "--version", callback=_print_version, is_eager=True, help="Print the version."),
 ) -> None:
-    pass
+    from inferencecache.cli.logs import Encoder, set_up
+
+    set_up(Encoder.CONSOLE, level=logging.WARNING)  # to stderr: what a command prints belongs to whoever reads it
 
 
 def main() -> None:

@@ -14,11 +14,12 @@ from typing import Any, NoReturn
 
 import typer
 
+from inferencecache.adapters.registry import added_values, load_adapters
 from inferencecache.api import KINDS, CacheBackend
 from inferencecache.api.constants import GROUP
 from inferencecache.api.defaulting import default_cache_backend
 from inferencecache.api.model import CustomObject, DecodeError
-from inferencecache.api.schema import apply_defaults, prune
+from inferencecache.api.schema import NOTHING_ADDED, AddedValues, apply_defaults, prune
 from inferencecache.api.schema_check import SchemaViolation, check_schema
 from inferencecache.cli.documents import Document, DocumentError, load
 
@@ -46,13 +47,14 @@ def admit(document: Document) -> Admitted | None:
     kind = kind_of(document)
     if kind is None:
         return None
+    added = added_to(kind)
     given = _in_namespace(kind, document.manifest)
     manifest = apply_defaults(kind, prune(kind, given))
-    violations = check_schema(kind, manifest)
+    violations = check_schema(kind, manifest, added=added)
     decoded: CustomObject | None = None
     if _is_sound(violations) and kind is CacheBackend:
         manifest = apply_defaults(kind, default_cache_backend(manifest))
-        violations = check_schema(kind, manifest)
+        violations = check_schema(kind, manifest, added=added)
     if _is_sound(violations):
         try:
             decoded = kind.decode(manifest)
@@ -60,6 +62,11 @@ def admit(document: Document) -> Admitted | None:
             violations = [SchemaViolation("<object>", f"Invalid value: {error}")]
     unknown = tuple(_dropped(given, manifest, ""))
     return Admitted(document, kind, manifest, decoded, tuple(violations), unknown)
+
+
+def added_to(kind: type[CustomObject]) -> AddedValues:
+    """What installed plugins add to the enums of a kind."""
+    return added_values(load_adapters()[0]) if kind is CacheBackend else NOTHING_ADDED
 
 
 def kind_of(document: Document) -> type[CustomObject] | None:

@@ -53,6 +53,7 @@ def _judge(one: Any, stored: Any, all_admitted: Sequence[Any]) -> tuple[list[str
     from inferencecache.adapters.registry import load_adapters
     from inferencecache.api import CacheBackend, CachePolicy, CacheTenant
     from inferencecache.api.schema_check import check_schema
+    from inferencecache.cli.offline import added_to
     from inferencecache.webhooks.validation import (
         Verdict,
         validate_cache_backend,
@@ -88,7 +89,8 @@ def _judge(one: Any, stored: Any, all_admitted: Sequence[Any]) -> tuple[list[str
         case _:
             verdict = Verdict()
     told = {found.field for found in verdict.violations}
-    rules = check_schema(one.kind, one.manifest, stored.manifest if stored is not None else None)
+    before_it = stored.manifest if stored is not None else None
+    rules = check_schema(one.kind, one.manifest, before_it, added=added_to(one.kind))
     lines = [f"{found.field}: {found.message}" for found in verdict.violations]
     lines += [f"{found.field}: {found.message}" for found in rules if found.field not in told]
     return lines, [*warnings, *verdict.warnings]

@@ -7,9 +7,8 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from inferencecache.adapters.binding import Binding
+from inferencecache.adapters.binding import Binding, known_protocols
 from inferencecache.api import constants as c
-from inferencecache.api.endpoint import PROTOCOLS
 from inferencecache.webhooks.validation.findings import (
     Violation,
     forbidden,
@@ -278,19 +277,19 @@ def the_adapter_takes_the_binding(s: Subject) -> Iterator[Violation]:
         return
     binding = None
     if s.storage is not None:
-        protocol = PROTOCOLS.get(s.storage.provider)
+        protocol = known_protocols().get(s.storage.provider)
         if protocol is None:
             yield invalid(
                 "V40",
                 "spec.remoteStorage.provider",
                 s.storage.provider,
-                f"unknown provider; use {', '.join(PROTOCOLS)}",
+                f"unknown provider; use {', '.join(known_protocols())}",
             )
             return
         binding = Binding(protocol=protocol, endpoint="")
     if s.adapter.supports_binding(binding):
         return
-    taken = [name for name, protocol in PROTOCOLS.items() if s.adapter.supports_binding(Binding(protocol))]
+    taken = [name for name, protocol in known_protocols().items() if s.adapter.supports_binding(Binding(protocol))]
     remedy = f"choose provider {' or '.join(taken)}" if taken else "remove remoteStorage"
     pair = f"runtime {s.backend.runtime_id} with type {s.spec.type}"
     if s.storage is None or binding is None:

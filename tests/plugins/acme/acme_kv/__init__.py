@@ -1,0 +1,1 @@
+"""Support for the Acme engine, its cache, and the store behind it."""

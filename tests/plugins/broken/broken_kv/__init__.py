@@ -1,0 +1,1 @@
+"""Adapters that cannot be registered."""
