@@ -29,7 +29,7 @@ from inferencecache.server.streams import EventHub, stream_metrics
 from inferencecache.server.templates import RENDER_ERROR, TemplateStore
 from inferencecache.wire.v1alpha1 import inferencecache_pb2 as pb
 
-SWEEP_SLICE: Final = 2000
+SWEEP_SLICE: Final = 500
 """Holds removed before other work gets its turn."""
 
 
