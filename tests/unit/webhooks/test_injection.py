@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from prometheus_client import REGISTRY
 
-from inferencecache.adapters.registry import load_adapters
+from inferencecache.adapters.registry import RuntimeRegistry, load_adapters
 from inferencecache.webhooks.app import create_app
 from inferencecache.webhooks.decisions import UnwiredMemo
 from inferencecache.webhooks.handlers import Handlers
 from tests.unit.webhooks.reviews import POD_PATH, ask, message_of, patched
-from tests.unit.webhooks.stand_ins import SETTINGS, Cluster, backend_from
+from tests.unit.webhooks.stand_ins import SETTINGS, Cluster, backend_from, handlers
 
 BY, UID, SKIPPED = (f"inferencecache.io/{name}" for name in ("injected-by", "injected-by-uid", "inject-skipped"))
 
@@ -128,3 +128,37 @@ async def test_opting_out_marks_once() -> None:
     again, message = await webhook(marked)
     assert again == marked
     assert "skipped via inferencecache.io/skip-inject" in message
+
+
+class _Counted:
+    """An adapter for a runtime of its own that counts whatever is asked of it."""
+
+    def __init__(self, name: str, asked: list[str]) -> None:
+        self._name = name
+        self._asked = asked
+
+    def supports(self, runtime_id: str, backend: Any) -> bool:
+        self._asked.append(self._name)
+        return bool(runtime_id == self._name)
+
+
+@pytest.mark.parametrize("adapters", [0, 1, 200])
+@pytest.mark.parametrize(
+    ("labels", "annotations"),
+    [({"app": "web"}, {}), ({}, {}), ({"app": "llm"}, {"inferencecache.io/skip-inject": "yes"})],
+)
+async def test_however_many_adapters_there_are_none_is_asked_about_a_pod_that_no_backend_gets(
+    adapters: int, labels: dict[str, str], annotations: dict[str, str]
+) -> None:
+    asked: list[str] = []
+    registry = RuntimeRegistry()
+    for number in range(adapters):
+        registry.register(_Counted(f"runtime-{number}", asked))
+    cluster = Cluster([backend_from(_backend())])
+    app = create_app(handlers(cluster, runtimes=registry))
+    pod = _pod(annotations=annotations)
+    pod["metadata"]["labels"] = labels
+    await ask(app, POD_PATH, pod, "ns")
+    assert asked == []
+    await ask(app, POD_PATH, _pod(), "ns")
+    assert len(asked) == adapters, "the count counts"
