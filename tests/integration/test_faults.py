@@ -21,6 +21,7 @@ from inferencecache.kube.envtest import ControlPlane
 from inferencecache.kube.errors import NotFound
 from inferencecache.kube.events import EVENTS
 from inferencecache.kube.kinds import Deployment, Lease, Pod, Service
+from inferencecache.kube.leader import LeaderElection
 from inferencecache.kube.resource import Key, Manifest, path_of
 from tests.integration.kube.waiting import eventually
 from tests.integration.operator_process import (
@@ -111,9 +112,9 @@ async def test_nothing_is_recreated_for_a_backend_that_is_being_deleted(
         for key in keys:
             await there(client, Service, key)
         for key in keys:
-            # At one moment, so that the operator may hear of them in any order.
-            kinds = (CacheBackend, Deployment, Service)
-            await asyncio.gather(*(client.delete(kind.resource, key) for kind in kinds))
+            # Once the server has the owner's deletion nothing may be made, though that of a child be heard of first.
+            await client.delete(CacheBackend.resource, key)
+            await asyncio.gather(*(client.delete(kind.resource, key) for kind in (Deployment, Service)))
         await barrier("later")
         assert await children() == []
         await stays(children, seconds=1)
@@ -166,6 +167,36 @@ async def test_the_operator_outlives_its_api_server(
         assert await find(client, Deployment, gone) is None
         assert running.process.poll() is None
         await running.wait_ready()
+
+
+async def test_an_outage_past_the_renew_deadline_ends_the_leader_and_its_successor_puts_things_right(
+    control_plane: ControlPlane, client: Client, namespace: str, kubeconfig: Path, tmp_path: Path
+) -> None:
+    """Decision F8. What is started anew by the kubelet in a cluster, is started anew here."""
+    key = Key(namespace, "kv")
+    async with operator(kubeconfig, tmp_path, name="before") as running:
+        await eventually(running.leads, bool)
+        await client.create(managed(namespace, "kv"))
+        await there(client, Service, key)
+        holder = (await client.get(Lease, LEASE_KEY)).spec.holder_identity
+        try:
+            control_plane.stop_apiserver()
+            since = time.monotonic()
+            assert await running.wait_ended(seconds=40) == 1
+            # It renewed 2.4 s before at most; the rest is for a busy machine.
+            assert time.monotonic() - since > LeaderElection.renew_deadline.total_seconds() - 4
+            said = running.log.read_text()
+            assert "Traceback" not in said
+            assert "lease" in said.lower()
+        finally:
+            await asyncio.to_thread(control_plane.start_apiserver)
+    await client.delete(Service.resource, key)
+    async with operator(kubeconfig, tmp_path, name="after") as successor:
+        await there(client, Service, key, seconds=40)
+        assert await successor.leads()
+        lease = await client.get(Lease, LEASE_KEY)
+        assert lease.spec.holder_identity not in ("", holder)
+        assert lease.spec.lease_transitions == 1
 
 
 async def test_a_killed_leader_is_replaced_within_its_lease(

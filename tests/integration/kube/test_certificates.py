@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import ssl
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from inferencecache.kube import Client, Key, Manager, Secret
+import pytest
+from prometheus_client import REGISTRY
+
+from inferencecache.kube import Client, Key, Manager, Secret, pki
 from inferencecache.kube.certificates import (
+    CA_LIFETIME,
     Authority,
     SelfMadeCertificates,
     ServingCertificate,
@@ -70,8 +76,78 @@ async def test_replicas_converge_on_one_ca_and_restore_an_overwritten_bundle(
                     return now is not None and now != authority and all(r._pair == now.serving for r in replicas)
 
                 await eventually("a deleted Secret made anew", anew)
-                version = (await client.get_manifest(kind, Key("", name)))["metadata"]["resourceVersion"]
-                await asyncio.sleep(0.5)
+
+                def passes() -> float:
+                    labels = {"controller": "webhook-certificates", "result": "requeue_after"}
+                    return REGISTRY.get_sample_value("controller_runtime_reconcile_total", labels) or 0.0
+
+                before = passes()
+                label = {"metadata": {"labels": {"looked": "at"}}}
+                version = (await client.patch(kind, Key("", name), label))["metadata"]["resourceVersion"]
+
+                async def looked_at() -> bool:
+                    return passes() >= before + len(replicas)
+
+                await eventually("all replicas have looked again", looked_at)
                 assert (await client.get_manifest(kind, Key("", name)))["metadata"]["resourceVersion"] == version
     finally:
+        await client.delete(kind, Key("", name))
+
+
+async def test_a_change_of_the_ca_fails_no_handshake_with_what_the_api_server_knew_before(
+    client: Client, namespace: str
+) -> None:
+    """A year of rotations, shifted so that what is served at each step is valid on the day of the test."""
+    name = f"ca-{namespace}"
+    kind = ValidatingWebhookConfiguration.resource
+    today = datetime.now(UTC)
+    now = today
+    certificate = ServingCertificate()
+    made = SelfMadeCertificates(
+        client,
+        certificate,
+        secret=Key(namespace, "changeover"),
+        hosts=["localhost"],
+        validating=[name],
+        now=lambda: now,
+    )
+
+    async def bundle() -> bytes:
+        live = await client.get_manifest(kind, Key("", name))
+        return base64.b64decode(live["webhooks"][0]["clientConfig"]["caBundle"])
+
+    async def shake_hands(trusted: bytes) -> None:
+        """As the API server would: by host name, trusting this bundle and nothing else."""
+        context = ssl.create_default_context(cadata=trusted.decode())
+        _, writer = await asyncio.open_connection(
+            "127.0.0.1", server.sockets[0].getsockname()[1], ssl=context, server_hostname="localhost"
+        )
+        writer.close()
+
+    await client.create(configuration(name))
+    server = await asyncio.start_server(lambda *_: None, "127.0.0.1", 0, ssl=certificate.context)
+    try:
+        first_renewal = CA_LIFETIME * 2 / 3
+        sizes, knew = [], b""
+        for moment in (
+            today - first_renewal - timedelta(hours=2),  # the first CA
+            today - timedelta(days=1),  # its certificate renewed
+            today - timedelta(hours=2) + timedelta(minutes=1),  # the second CA: trusted, but not yet used
+            today - timedelta(minutes=30),  # a certificate of the second CA
+        ):
+            now = moment
+            await made.reconcile(Key("", ""))
+            knows = await bundle()
+            sizes.append(len(pki.split(knows)))
+            if moment >= today - timedelta(days=1):
+                await shake_hands(knew)
+                await shake_hands(knows)
+            knew = knows
+        assert sizes == [1, 1, 2, 2]
+        old, new = sorted(pki.split(knew), key=pki.made_at)
+        await shake_hands(pki.joined([new]))
+        with pytest.raises(ssl.SSLCertVerificationError):  # so the order did matter
+            await shake_hands(pki.joined([old]))
+    finally:
+        server.close()
         await client.delete(kind, Key("", name))

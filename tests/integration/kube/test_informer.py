@@ -5,9 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import urllib.request
-import uuid
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
 from datetime import timedelta
 from typing import ClassVar
 
@@ -15,12 +13,12 @@ import pytest
 
 from inferencecache.kube.cache import Cache
 from inferencecache.kube.client import Client
-from inferencecache.kube.connection import connect
 from inferencecache.kube.envtest import ControlPlane, admin_client, install_crds
 from inferencecache.kube.informer import Change, Informer
 from inferencecache.kube.kinds import ConfigMap, ObjectMeta, View
 from inferencecache.kube.reflector import FAILURES, Timing
 from inferencecache.kube.resource import Key, Manifest, Resource, ResourceType
+from tests.integration.kube.partition import partition
 from tests.unit.kube.scripted import running, until
 
 QUICK = Timing(
@@ -198,73 +196,11 @@ async def test_a_connection_that_dies_without_a_word_is_noticed_by_its_silence(b
         async with running(informer.run()):
             await until(lambda: informer.synced, seconds=20)
             proxy.freeze()
+            before = proxy.swallowed
             await direct.create(config_map("unheard-of", "default"))
-            await asyncio.sleep(0.3)
+            await until(lambda: proxy.swallowed > before)
             assert informer.get(Key("default", "unheard-of")) is None
             await until(lambda: informer.get(Key("default", "unheard-of")), seconds=10)
-
-
-class Proxy:
-    """A TCP relay in front of an API server. `freeze` silences the connections that exist, but not later ones."""
-
-    def __init__(self, port: int) -> None:
-        self._target = port
-        self._server: asyncio.Server | None = None
-        self._writers: set[asyncio.StreamWriter] = set()
-        self._frozen: set[asyncio.StreamWriter] = set()
-        self.port = 0
-
-    async def mend(self) -> None:
-        self._server = await asyncio.start_server(self._relay, "127.0.0.1", self.port)
-        self.port = self._server.sockets[0].getsockname()[1]
-
-    async def cut(self) -> None:
-        if self._server is not None:
-            self._server.close()
-            self._server = None
-        for writer in list(self._writers):
-            writer.transport.abort()
-
-    def freeze(self) -> None:
-        self._frozen |= self._writers
-
-    async def _relay(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            upstream, to_upstream = await asyncio.open_connection("127.0.0.1", self._target)
-        except OSError:
-            writer.transport.abort()
-            return
-        self._writers |= {writer, to_upstream}
-        try:
-            async with asyncio.TaskGroup() as group:
-                group.create_task(self._pump(reader, to_upstream))
-                group.create_task(self._pump(upstream, writer))
-        finally:
-            self._writers -= {writer, to_upstream}
-            writer.transport.abort()
-            to_upstream.transport.abort()
-
-    async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            while data := await reader.read(65536):
-                if writer not in self._frozen:
-                    writer.write(data)
-                    await writer.drain()
-        except OSError:
-            pass
-        writer.transport.abort()
-
-
-@asynccontextmanager
-async def partition(plane: ControlPlane) -> AsyncIterator[tuple[Client, Proxy]]:
-    """A client whose way to the API server can be cut, mended, and frozen."""
-    proxy = Proxy(plane.port)
-    await proxy.mend()
-    config = plane.folder / f"proxied-{uuid.uuid4().hex}.kubeconfig"
-    config.write_text(plane.admin.read_text().replace(plane.url, f"https://127.0.0.1:{proxy.port}"))
-    async with await connect(config) as connection:
-        yield Client(connection, field_manager="test", timeout=timedelta(seconds=3)), proxy
-        await proxy.cut()
 
 
 def compact(plane: ControlPlane) -> None:

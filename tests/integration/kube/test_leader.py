@@ -41,6 +41,18 @@ def replica(client: Client, namespace: str, name: str, acting: list[str]) -> Man
     return manager
 
 
+async def renewed(client: Client, namespace: str) -> None:
+    async def time_() -> str | None:
+        return (await client.get(Lease, Key(namespace, "lock"))).spec.renew_time
+
+    before = await time_()
+
+    async def later() -> bool:
+        return await time_() != before
+
+    await eventually("the Lease renewed", later)
+
+
 async def test_a_clean_stop_hands_over_at_once_and_a_killed_leader_after_its_lease(
     control_plane: ControlPlane, client: Client, namespace: str
 ) -> None:
@@ -56,7 +68,8 @@ async def test_a_clean_stop_hands_over_at_once_and_a_killed_leader_after_its_lea
         async with running(first):
             await eventually("the first leads", lambda: leads("first"))
             async with running(second):
-                await asyncio.sleep(1)
+                for _ in range(3):  # long enough for the second to have tried
+                    await renewed(client, namespace)
                 assert acting == ["first"]
                 first.stop()
                 before = time.monotonic()

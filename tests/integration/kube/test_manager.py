@@ -27,8 +27,10 @@ from inferencecache.kube import (
     Result,
     View,
 )
+from inferencecache.kube.envtest import ControlPlane
 from inferencecache.kube.health import Health, listening_in_a_thread
 from inferencecache.kube.serving import Address
+from tests.integration.kube.partition import partition
 from tests.integration.kube.widgets import eventually, install_widgets, options, running, widget
 
 PROBE = """
@@ -106,6 +108,43 @@ async def test_probes_and_metrics_of_a_running_operator(
             )
 
         await eventually("the series", counted)
+
+
+async def test_readyz_fails_while_a_cache_is_stale_and_names_the_reason(
+    control_plane: ControlPlane, client: Client, namespace: str, http: aiohttp.ClientSession
+) -> None:
+    await install_widgets(client)
+    async with partition(control_plane) as (proxied, proxy):
+        manager = Manager(proxied, options=options(stale_after=timedelta(seconds=1.5)))
+        manager.controller("blind", Echo(manager)).watches_primary(Widget).owns(ConfigMap)
+
+        async def told_something() -> tuple[int, str]:
+            """What `/readyz` says while there is always something to hear of."""
+            await client.apply(widget(Key(namespace, "w"), str(time.monotonic())))
+            return await read(http, manager.listening["health"], "/readyz")
+
+        async def well() -> bool:
+            return (await told_something())[0] == 200
+
+        async def stale() -> bool:
+            status, text = await told_something()
+            return status == 500 and "[-]caches failed: Widget is stale, no word from the API server for" in text
+
+        async with running(manager):
+            await asyncio.wait_for(manager.wait_started(), 20)
+            await eventually("ready", well)
+            proxy.freeze()  # the connections look alive
+            await eventually("stale in spite of changes", stale)
+            await proxy.cut()
+
+            async def reason() -> bool:
+                _, text = await told_something()
+                return "Widget is stale" in text and "ConfigMap is stale" in text and "watch /api" in text
+
+            await eventually("stale, and why", reason)
+            assert (await read(http, manager.listening["health"], "/healthz"))[0] == 200
+            await proxy.mend()
+            await eventually("ready again", well)
 
 
 async def test_a_stuck_event_loop_fails_healthz_from_its_own_thread() -> None:
