@@ -208,7 +208,7 @@ class HiCache(Model):
 class Template(Model):
     """Pod-level settings of the managed workload. The first nine replace what is rendered, even when empty."""
 
-    node_selector: dict[Text, Text] | None = None
+    node_selector: Annotated[dict[Text, Text] | None, Schema(atomic=True)] = None
     """Labels a node must have."""
     affinity: Affinity | None = None
     """Nodes and Pods to be near to, or away from."""

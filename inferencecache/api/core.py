@@ -5,7 +5,7 @@ They are passed on to Pods as they were written; the product itself reads resour
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from inferencecache.api.model import Flag, Int32, Int64, Model, Schema, Text
 from inferencecache.api.quantity import Quantity
@@ -33,6 +33,7 @@ class ResourceRequirements(Model):
 class ObjectFieldSelector(Model):
     """A field of the Pod."""
 
+    atomic: ClassVar[bool] = True
     api_version: Text | None = None
     field_path: Annotated[Text, Schema(required=True)] = ""
 
@@ -40,6 +41,7 @@ class ObjectFieldSelector(Model):
 class ResourceFieldSelector(Model):
     """A resource of a container."""
 
+    atomic: ClassVar[bool] = True
     container_name: Text | None = None
     resource: Annotated[Text, Schema(required=True)] = ""
     divisor: Quantity | None = None
@@ -48,6 +50,7 @@ class ResourceFieldSelector(Model):
 class KeySelector(Model):
     """A key of a ConfigMap or Secret."""
 
+    atomic: ClassVar[bool] = True
     name: Annotated[Text, Schema(default="")] = ""
     key: Annotated[Text, Schema(required=True)] = ""
     optional: Flag | None = None
@@ -56,6 +59,7 @@ class KeySelector(Model):
 class FileKeySelector(Model):
     """A key of an environment file in a volume."""
 
+    atomic: ClassVar[bool] = True
     volume_name: Annotated[Text, Schema(required=True)] = ""
     path: Annotated[Text, Schema(required=True)] = ""
     key: Annotated[Text, Schema(required=True)] = ""
@@ -83,6 +87,7 @@ class EnvVar(Model):
 class LocalObjectReference(Model):
     """The name of an object in the same namespace."""
 
+    atomic: ClassVar[bool] = True
     name: Annotated[Text, Schema(default="")] = ""
 
 
@@ -91,27 +96,30 @@ class LabelSelectorRequirement(Model):
 
     key: Annotated[Text, Schema(required=True)] = ""
     operator: Annotated[Text, Schema(required=True)] = ""
-    values: tuple[Text, ...] | None = None
+    values: Annotated[tuple[Text, ...] | None, Schema(atomic=True)] = None
 
 
 class LabelSelector(Model):
     """A label query."""
 
+    atomic: ClassVar[bool] = True
     match_labels: dict[Text, Text] | None = None
-    match_expressions: tuple[LabelSelectorRequirement, ...] | None = None
+    match_expressions: Annotated[tuple[LabelSelectorRequirement, ...] | None, Schema(atomic=True)] = None
 
 
 class NodeSelectorTerm(Model):
     """Requirements a node must meet."""
 
-    match_expressions: tuple[LabelSelectorRequirement, ...] | None = None
-    match_fields: tuple[LabelSelectorRequirement, ...] | None = None
+    atomic: ClassVar[bool] = True
+    match_expressions: Annotated[tuple[LabelSelectorRequirement, ...] | None, Schema(atomic=True)] = None
+    match_fields: Annotated[tuple[LabelSelectorRequirement, ...] | None, Schema(atomic=True)] = None
 
 
 class NodeSelector(Model):
     """Terms of which a node must meet one."""
 
-    node_selector_terms: Annotated[tuple[NodeSelectorTerm, ...], Schema(required=True)] = ()
+    atomic: ClassVar[bool] = True
+    node_selector_terms: Annotated[tuple[NodeSelectorTerm, ...], Schema(required=True, atomic=True)] = ()
 
 
 class PreferredSchedulingTerm(Model):
@@ -125,18 +133,20 @@ class NodeAffinity(Model):
     """Node affinity."""
 
     required_during_scheduling_ignored_during_execution: NodeSelector | None = None
-    preferred_during_scheduling_ignored_during_execution: tuple[PreferredSchedulingTerm, ...] | None = None
+    preferred_during_scheduling_ignored_during_execution: Annotated[
+        tuple[PreferredSchedulingTerm, ...] | None, Schema(atomic=True)
+    ] = None
 
 
 class PodAffinityTerm(Model):
     """Pods to be near to, or away from."""
 
     label_selector: LabelSelector | None = None
-    namespaces: tuple[Text, ...] | None = None
+    namespaces: Annotated[tuple[Text, ...] | None, Schema(atomic=True)] = None
     topology_key: Annotated[Text, Schema(required=True)] = ""
     namespace_selector: LabelSelector | None = None
-    match_label_keys: tuple[Text, ...] | None = None
-    mismatch_label_keys: tuple[Text, ...] | None = None
+    match_label_keys: Annotated[tuple[Text, ...] | None, Schema(atomic=True)] = None
+    mismatch_label_keys: Annotated[tuple[Text, ...] | None, Schema(atomic=True)] = None
 
 
 class WeightedPodAffinityTerm(Model):
@@ -149,8 +159,12 @@ class WeightedPodAffinityTerm(Model):
 class PodAffinity(Model):
     """Pod affinity or anti-affinity."""
 
-    required_during_scheduling_ignored_during_execution: tuple[PodAffinityTerm, ...] | None = None
-    preferred_during_scheduling_ignored_during_execution: tuple[WeightedPodAffinityTerm, ...] | None = None
+    required_during_scheduling_ignored_during_execution: Annotated[
+        tuple[PodAffinityTerm, ...] | None, Schema(atomic=True)
+    ] = None
+    preferred_during_scheduling_ignored_during_execution: Annotated[
+        tuple[WeightedPodAffinityTerm, ...] | None, Schema(atomic=True)
+    ] = None
 
 
 class Affinity(Model):
@@ -181,7 +195,7 @@ class TopologySpreadConstraint(Model):
     min_domains: Int32 | None = None
     node_affinity_policy: Text | None = None
     node_taints_policy: Text | None = None
-    match_label_keys: tuple[Text, ...] | None = None
+    match_label_keys: Annotated[tuple[Text, ...] | None, Schema(atomic=True)] = None
 
 
 class SELinuxOptions(Model):
@@ -224,11 +238,11 @@ class PodSecurityContext(Model):
     run_as_user: Int64 | None = None
     run_as_group: Int64 | None = None
     run_as_non_root: Flag | None = None
-    supplemental_groups: tuple[Int64, ...] | None = None
+    supplemental_groups: Annotated[tuple[Int64, ...] | None, Schema(atomic=True)] = None
     supplemental_groups_policy: Text | None = None
     fs_group: Int64 | None = None
     fs_group_change_policy: Text | None = None
     se_linux_change_policy: Text | None = None
     seccomp_profile: Profile | None = None
     app_armor_profile: Profile | None = None
-    sysctls: tuple[Sysctl, ...] | None = None
+    sysctls: Annotated[tuple[Sysctl, ...] | None, Schema(atomic=True)] = None

@@ -42,6 +42,7 @@ class Schema:
     min_items: int | None = None
     max_properties: int | None = None
     list_map_key: str = ""
+    atomic: bool = False
     preserve_unknown: bool = False
     rules: tuple[Rule, ...] = ()
 
@@ -64,7 +65,12 @@ class DecodeError(ValueError):
 
 
 class Model(BaseModel):
-    """Base of every model: immutable, camelCase in JSON, unknown fields ignored, `null` as good as absent."""
+    """Base of every model: immutable, camelCase in JSON, unknown fields ignored, `null` as good as absent.
+
+    `atomic` says that server-side apply gives the object to one manager as a whole.
+    """
+
+    atomic: ClassVar[bool] = False
 
     model_config = ConfigDict(
         frozen=True, extra="ignore", populate_by_name=True, alias_generator=to_camel, use_attribute_docstrings=True

@@ -163,6 +163,8 @@ def _model(model: type[BaseModel]) -> Json:
         schema["properties"] = properties
     if required:
         schema["required"] = sorted(required)
+    if getattr(model, "atomic", False):
+        schema["x-kubernetes-map-type"] = "atomic"
     return schema
 
 
@@ -222,6 +224,8 @@ def _marked(schema: Json, mark: Schema) -> Json:
         schema["enum"] = list(mark.enum)
     if mark.list_map_key:
         schema |= {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": [mark.list_map_key]}
+    if mark.atomic:
+        schema["x-kubernetes-list-type" if schema["type"] == "array" else "x-kubernetes-map-type"] = "atomic"
     if mark.preserve_unknown:
         schema["x-kubernetes-preserve-unknown-fields"] = True
     if mark.rules:
