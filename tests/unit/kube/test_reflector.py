@@ -209,9 +209,11 @@ async def test_a_bug_in_the_way_of_an_event_does_not_end_the_following() -> None
 async def test_a_server_that_ends_every_watch_at_once_is_not_hammered() -> None:
     server = Scripted([page(version=1)], [[] for _ in range(10_000)])
     timing = Timing(first_pause=timedelta(seconds=0.05), longest_pause=timedelta(seconds=0.05))
+    loop = asyncio.get_running_loop()
+    started = loop.time()
     async with running(reflector(server, Notes(), timing=timing).run()):
-        await asyncio.sleep(0.2)
-    assert len(server.watch_calls) < 12
+        await until(lambda: len(server.watch_calls) >= 9)
+    assert loop.time() - started >= 8 * 0.025, "a pause is at least half of its step"
 
 
 async def test_knows_whether_it_is_connected_and_how_long_it_has_heard_nothing() -> None:

@@ -14,6 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from prometheus_client import REGISTRY
 
 from inferencecache.kube.workqueue import LOW_PRIORITY, Backoff, QueueShutDown, WorkQueue
+from tests.unit.kube.scripted import until
 
 ITEMS = st.sampled_from(["a", "b", "c", "d"])
 PRIORITIES = st.sampled_from([LOW_PRIORITY, 0, 10])
@@ -158,10 +159,9 @@ async def test_an_item_is_never_with_two_workers_and_every_add_is_worked_off() -
         for _ in range(8):
             group.create_task(work())
         await produce()
-        await asyncio.sleep(0.01)  # past the longest delay
+        await until(lambda: seen == wanted)  # the last wish for each item, by a worker that started after it
         queue.shut_down()
         await queue.drained()
-    assert seen == wanted  # the last wish for each item was seen by a worker that started after it
 
 
 async def test_back_off_doubles_from_5_ms_to_1000_s_and_forget_starts_over() -> None:
