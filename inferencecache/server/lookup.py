@@ -129,6 +129,7 @@ class LookupService:
         """Step 6 where it takes a worker; a result that comes too late is nobody's."""
         future = self._workers.submit(job)
         if future is None:
+            self._metrics.shed_lookups.inc()
             return self._answer(attempt, FailedOpen())
         assert attempt.deadline is not None
         done, _ = await asyncio.wait((future,), timeout=max(attempt.deadline - self._monotonic(), 0.0))

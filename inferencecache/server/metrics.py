@@ -90,6 +90,11 @@ class ServerMetrics:
             "Reports and events from a producer whose clock is ahead of the server's.",
             registry=registry,
         )
+        self.shed_lookups = Counter(
+            "inferencecache_lookup_route_shed",
+            "LookupRoute calls without a hint because too many prompts were being tokenized.",
+            registry=registry,
+        )
         self.internal_errors = Counter(
             "inferencecache_server_internal_errors",
             "Requests that met a programming error and were answered without a hint.",

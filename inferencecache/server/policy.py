@@ -10,7 +10,6 @@ tenant themselves.
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Mapping
 from typing import Annotated, Final, NamedTuple
 
@@ -18,6 +17,7 @@ import msgspec
 from msgspec import Meta, Struct, field
 
 from inferencecache.server.index import RESERVED_TENANT
+from inferencecache.server.index.ranking import float32
 
 MAX_BODY_BYTES: Final = 1 << 20
 OLDEST_VERSION: Final = 3
@@ -83,7 +83,8 @@ class TenantPolicy(NamedTuple):
         lfu: evict the least used holds at the cap, not the oldest.
         minimum_prefix_tokens: shorter requests get no match; 0 is off.
         minimum_matched_tokens: shorter matches are no match; 0 is off.
-        routing_floor_score: a best score below it is no match; 0 is off. Rounded to float32, as scores are.
+        routing_floor_score: a best score below it is no match; 0 is off. Rounded to float32, as scores are, so that a
+            score equal to it passes.
         lookup_timeout_s: budget of one lookup; None is unbounded.
         chain_matching: match chains of blocks; else only the last block is looked up.
         require_chain: answer nothing but whole explicit chains.
@@ -95,7 +96,7 @@ class TenantPolicy(NamedTuple):
     lfu: bool = False
     minimum_prefix_tokens: int = 0
     minimum_matched_tokens: int = _DEFAULT_MATCHED_TOKENS
-    routing_floor_score: float = struct.unpack("f", struct.pack("f", _DEFAULT_FLOOR))[0]
+    routing_floor_score: float = float32(_DEFAULT_FLOOR)
     lookup_timeout_s: float | None = None
     chain_matching: bool = True
     require_chain: bool = False
@@ -192,19 +193,10 @@ def _policy(row: PolicyRow, version: int) -> TenantPolicy:
         lfu=row.eviction.lower() == "lfu",
         minimum_prefix_tokens=max(row.minimum_prefix_tokens, 0),
         minimum_matched_tokens=max(matched_tokens, 0),
-        routing_floor_score=_float32(max(floor, 0.0)),
+        routing_floor_score=float32(max(floor, 0.0)),
         lookup_timeout_s=row.lookup_timeout_ms / 1000 if row.lookup_timeout_ms > 0 else None,
         chain_matching=strategy.enable_chain_matching is not False,
         require_chain=strategy.require_chain is True,
         tenant_hot=strategy.enable_tenant_hot is not False,
         affinity=row.affinity_routing is not False,
     )
-
-
-def _float32(value: float) -> float:
-    """Rounded as scores are, so that a score equal to the floor passes it; infinite beyond float32's range."""
-    try:
-        rounded: float = struct.unpack("f", struct.pack("f", value))[0]
-    except OverflowError:
-        return float("inf")
-    return rounded

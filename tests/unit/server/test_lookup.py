@@ -463,6 +463,7 @@ async def test_prompts_beyond_the_slots_are_shed_at_once() -> None:
     await asyncio.sleep(0)
     shed = await lookups(**_PROMPT)
     assert (shed.reason_code, list(shed.token_ids)) == ("NO_HINT", [])
+    assert lookups.metrics.registry.get_sample_value("inferencecache_lookup_route_shed_total") == 1
     release.set()
     assert [(await task).reason_code for task in running] == ["PREFIX_MATCH"] * 3
     assert (await lookups(**_PROMPT)).reason_code == "PREFIX_MATCH"

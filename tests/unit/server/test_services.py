@@ -22,6 +22,7 @@ from inferencecache.wire.v1alpha1 import inferencecache_pb2 as pb
 from tests.unit.server.callers import NOW_US, Caller, Clocks
 
 _MINUTE = 60_000_000
+_HOUR = 60 * _MINUTE
 _SECOND = 1_000_000
 _OPEN = {"minimumMatchedTokens": 0, "routingFloorScore": 0}
 """A policy without floors."""
@@ -497,6 +498,37 @@ def test_a_sign_of_life_moves_only_the_time_of_the_stats_row() -> None:
     assert server.total("inferencecache_report_timestamps_clamped_total") == 1
     server.event(event.REPLICA_UPDATED, "r")
     assert times() == ("2023-11-14T22:13:20Z", "2023-11-14T22:13:20Z")
+
+
+# -- clocks that step, and bugs ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("step_us", "code"), [(-3600 * _SECOND, "PREFIX_MATCH"), (29 * _MINUTE, "PREFIX_MATCH"), (_HOUR, "AFFINITY_HINT")]
+)
+def test_a_step_of_the_wall_clock_ages_holds_and_moves_no_deadline(step_us: int, code: str) -> None:
+    server = Server(policy=_OPEN | {"lookupTimeoutMs": 50})
+    server.report("r", _entry(b"x"))
+    server.clocks.us += step_us
+    assert server.lookup(prefix_hash=b"x").reason_code == code
+    server.report("r", _entry(b"x"))
+    assert server.lookup(prefix_hash=b"x").reason_code == "PREFIX_MATCH"
+
+
+def test_a_bug_in_the_index_reaches_no_caller(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_args: object, **_names: object) -> None:
+        raise ZeroDivisionError
+
+    server = Server()
+    for method in ("ingest", "evict", "cache_state", "match"):
+        monkeypatch.setattr(PrefixIndex, method, fail)
+    server.report("r", _entry(b"x"))
+    assert server.event(pb.CacheEvent.PREFIX_EVICTED, "r", prefix_hash=b"x") == pb.Ack(accepted=True)
+    state = server.services.get_cache_state(pb.GetCacheStateRequest(tenant_id="t", model_id="m"))
+    assert state == pb.GetCacheStateResponse(summary=pb.CacheSummary())
+    assert server.lookup(prefix_hash=b"x").reason_code == "NO_HINT"
+    for rpc in ("ReportCacheState", "PublishEvent", "GetCacheState", "LookupRoute"):
+        assert server.total("inferencecache_server_internal_errors_total", rpc=rpc) == 1
 
 
 # -- reading the state ------------------------------------------------------------------------------------------------
