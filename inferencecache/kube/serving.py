@@ -12,8 +12,6 @@ from datetime import UTC, datetime
 from aiohttp import web
 from prometheus_client import CONTENT_TYPE_LATEST, REGISTRY, generate_latest
 
-from inferencecache.kube import pki
-
 _ADDRESS = re.compile(r"(?:\[(?P<v6>[0-9A-Fa-f:.%]+)\]|(?P<host>[^:\[\]]*)):(?P<port>[0-9]{1,5})")
 
 
@@ -73,4 +71,6 @@ def metrics_app() -> web.Application:
 
 def self_signed_context() -> ssl.SSLContext:
     """TLS without any promise of identity, HTTP/1.1 only."""
+    from inferencecache.kube import pki  # its cryptography takes 8 MiB, which listeners without TLS do without
+
     return pki.server_context(pki.self_signed(["localhost"], now=datetime.now(UTC)))
