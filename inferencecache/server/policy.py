@@ -132,7 +132,7 @@ class PolicyStore:
 
     def longest_ttl_us(self) -> int:
         """The longest TTL of any tenant, in microseconds: what is older holds nothing usable."""
-        return max(_DEFAULT_TTL_US, *(rules.ttl_us for rules in self._now.policies.values()))
+        return max([_DEFAULT_TTL_US, *(rules.ttl_us for rules in self._now.policies.values())])
 
     def is_lfu(self, tenant: str) -> bool:
         """Whether the tenant's least used holds go first."""

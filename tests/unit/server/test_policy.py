@@ -254,3 +254,12 @@ def test_any_rows_resolve_to_values_in_range_or_are_refused(rows: list[dict[str,
     assert policy.minimum_matched_tokens >= 0
     assert policy.routing_floor_score >= 0
     assert policy.lookup_timeout_s is None or policy.lookup_timeout_s > 0
+
+
+def test_the_longest_ttl_is_that_of_any_tenant_and_at_least_the_default() -> None:
+    store = PolicyStore()
+    assert store.longest_ttl_us() == 30 * 60 * 1_000_000
+    store.replace(parse(b'{"version":7,"policies":[{"namespace":"t","evictionTTL":60000000000}]}'))
+    assert store.longest_ttl_us() == 30 * 60 * 1_000_000
+    store.replace(parse(b'{"version":7,"policies":[{"namespace":"t","evictionTTL":7200000000000}]}'))
+    assert store.longest_ttl_us() == 2 * 60 * 60 * 1_000_000
