@@ -96,7 +96,7 @@ def server(
         try:
             return BindAddress.parse(text)
         except ValueError as error:
-            raise _Unusable(f"{flag}: {error}") from error
+            raise Unusable(f"{flag}: {error}") from error
 
     try:
         encoder = _choice("--log-format", log_format, _FORMATS)
@@ -120,7 +120,7 @@ def server(
             tokenizer_models_dir=tokenizer_models_dir,
             engine_block_size=engine_block_size if engine_block_size > 0 else DEFAULT_BLOCK_SIZE,
         )
-    except _Unusable as error:
+    except Unusable as error:
         typer.echo(f"inferencecache server: {error}", err=True)
         raise typer.Exit(2) from None
     set_up(encoder, level=level)
@@ -133,7 +133,7 @@ def server(
         raise typer.Exit(runner.run(run(settings)))
 
 
-class _Unusable(Exception):
+class Unusable(Exception):
     """A flag, or flags together, that nobody can mean; the message names them."""
 
 
@@ -145,11 +145,11 @@ def check_callers(
     policy_audience: str,
     ingestion_audience: str,
 ) -> None:
-    """Whether the flags about callers go together; the first that does not is named. Raises `_Unusable`."""
+    """Whether the flags about callers go together; the first that does not is named. Raises `Unusable`."""
     if allowed_controller_sa and insecure_disable_auth:
-        raise _Unusable("--allowed-controller-sa and --insecure-disable-auth are mutually exclusive")
+        raise Unusable("--allowed-controller-sa and --insecure-disable-auth are mutually exclusive")
     if not allowed_controller_sa and not insecure_disable_auth:
-        raise _Unusable(
+        raise Unusable(
             "missing --allowed-controller-sa: name the controller's ServiceAccount, or give --insecure-disable-auth"
         )
     _require_trimmed("--allowed-controller-sa", allowed_controller_sa)
@@ -158,23 +158,23 @@ def check_callers(
         return
     for flag, audience in (("--controller-audience", controller_audience), ("--policy-audience", policy_audience)):
         if not audience.strip():
-            raise _Unusable(f"{flag} cannot be empty")
+            raise Unusable(f"{flag} cannot be empty")
         _require_trimmed(flag, audience)
 
 
 def _require_trimmed(flag: str, value: str) -> None:
     if value != value.strip():
-        raise _Unusable(f"{flag} has leading/trailing whitespace: {value!r}")
+        raise Unusable(f"{flag} has leading/trailing whitespace: {value!r}")
 
 
 def _choice(flag: str, text: str, choices: dict[str, T]) -> T:
     chosen = choices.get(text.strip().lower())
     if chosen is None:
-        raise _Unusable(f"{flag}={text}: needs one of {', '.join(filter(None, choices))}")
+        raise Unusable(f"{flag}={text}: needs one of {', '.join(filter(None, choices))}")
     return chosen
 
 
 def _pair(certificate: str, key: str) -> tuple[Path, Path] | None:
     if bool(certificate) != bool(key):
-        raise _Unusable("--tls-cert-file and --tls-key-file must be given together")
+        raise Unusable("--tls-cert-file and --tls-key-file must be given together")
     return (Path(certificate), Path(key)) if certificate else None
