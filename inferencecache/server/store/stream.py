@@ -52,9 +52,9 @@ START: Final = Position(0, 0)
 @asynccontextmanager
 async def open_stream(settings: StoreSettings) -> AsyncIterator[LogStream]:
     """The store, connected and logged in to; disconnected at the end. Raises `FAILURES`, within seconds."""
-    reading = await _connect(settings)
+    reading = await connect(settings)
     try:
-        writing = await _connect(settings)
+        writing = await connect(settings)
         try:
             yield LogStream(reading, writing)
         finally:
@@ -132,7 +132,8 @@ class LogStream:
         return reply
 
 
-async def _connect(settings: StoreSettings) -> Connection:
+async def connect(settings: StoreSettings) -> Connection:
+    """A connection to the store, logged in to. Raises `FAILURES`, within seconds."""
     connection = await Connection.open(settings.host, settings.port, tls=_tls(settings), within=_CONNECT_SECONDS)
     try:
         password = settings.password_file.read_text().strip() if settings.password_file else settings.password
