@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 
 import aiohttp
 import pytest
 
+from inferencecache.kube import pki
 from inferencecache.kube.http import HttpPool
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
@@ -127,3 +130,45 @@ async def test_a_proxy_that_does_not_tunnel_is_told_the_whole_address_and_who_as
     assert lines[0] == "GET http://cluster.test/a HTTP/1.1"
     assert "Host: cluster.test" in lines
     assert "Proxy-Authorization: Basic bWU6c2VjcmV0" in lines
+
+
+async def test_requests_over_tls_go_through_the_tunnel_of_a_proxy() -> None:
+    pair = pki.self_signed(["localhost"], now=datetime.now(UTC))
+    client = ssl.create_default_context()
+    client.check_hostname, client.verify_mode = False, ssl.CERT_NONE
+    peer = Peer(OK, OK)
+    asked: list[bytes] = []
+    through = asyncio.Event()
+
+    async def tunnel(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        asked.append(await reader.readuntil(b"\r\n\r\n"))
+        back, to_server = await asyncio.open_connection("127.0.0.1", port_of(server))
+        writer.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
+        async with asyncio.TaskGroup() as group:
+            group.create_task(pump(reader, to_server))
+            group.create_task(pump(back, writer))
+        through.set()
+
+    async def pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(ConnectionError):
+            while data := await reader.read(65536):
+                writer.write(data)
+        writer.close()
+
+    def port_of(listener: asyncio.Server) -> int:
+        return int(listener.sockets[0].getsockname()[1])
+
+    server = await asyncio.start_server(peer.serve, "127.0.0.1", 0, ssl=pki.server_context(pair))
+    proxy = await asyncio.start_server(tunnel, "127.0.0.1", 0)
+    connector = aiohttp.TCPConnector(ssl=client)
+    async with server, proxy, asyncio.timeout(10):
+        address = f"http://127.0.0.1:{port_of(proxy)}"
+        pool = HttpPool(connector, "https://cluster.test:6443", proxy=address)
+        for _ in range(2):
+            answer = await pool.send("GET", "/a", {})
+            assert await answer.read() == b"ok"
+            answer.close()
+        await connector.close()
+        await through.wait()
+    assert [request.partition(b"\r\n")[0] for request in asked] == [b"CONNECT cluster.test:6443 HTTP/1.1"]
+    assert [request.partition(b"\r\n")[0] for request in peer.requests] == [b"GET /a HTTP/1.1"] * 2
