@@ -1,0 +1,372 @@
+"""From an engine's events to what changes in the index: the chain of prefixes behind the engine's block hashes.
+
+An engine names blocks by hashes of its own, which nobody else can compute and which never become index keys. Each
+stored block says what it continues (its parent) and what it adds (its tokens), so the content fingerprint of the whole
+prefix can be rolled on from the parent's (spec 07 §4). For that, this module remembers for each engine hash: the prefix
+hash, the cumulative tokens, the adapter, and the media that hold the block. Every data-parallel rank has a chain of its
+own, as ranks may name different blocks alike; the index sees one replica, see `holds`.
+
+The rules, where they are not plain:
+
+* *A parent that is not known* is not taken for the beginning of a prompt. After a gap, or when this process started
+  after the engine, that would give a suffix the key of a whole prompt, and a router would send requests to a cache that
+  has nothing for them. The blocks are left out and counted (`UNKNOWN_PARENT`); a replay from the engine repairs it.
+  Spec 07 §4 starts afresh here; decisions D3 and D11 ask for the engine's own state instead. A block that is removed
+  is remembered for a while, as an engine may continue it, or report its copy on another medium, a moment later.
+* *No parent* is the beginning of a prompt. That is wrong for SGLang up to 0.5.5, which names no parent across the nodes
+  of its tree (spec 08 §15 fact 4); nothing on the wire tells the two apart.
+* *Blocks that tokens alone do not determine* (salted, multimodal, with prompt embeddings) are followed but never
+  indexed, as no request could ask for them by tokens, and one that seems to would get the wrong block. What continues
+  them is like them. The adapter's name among the extra keys is no such thing: the index has partitions for that. Builds
+  that send neither extra keys nor salts (vLLM before 0.18, SGLang before 0.5.19) leave nothing to tell them by.
+* *Events without tokens* speak of blocks known by their hashes: copies in offload media.
+* *Groups of layers* (hybrid models): only those that keep whole prefixes count. Blocks of the others, a sliding window
+  for instance, have the same hashes, come and go by themselves, and say nothing of a prefix. Builds that number the
+  groups and do not tell their kind are taken to keep prefixes in group 0 (spec 08 §15 fact 12).
+* *Another granularity* (LMCache's chunks) is a chain beside the engine's: its hashes, its block size, its tier. A
+  router that cuts prompts that way finds it; others do not. Its announcements are counted like those of any offload.
+* *A block that is announced again* under the same hash with other content replaces what was known.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
+
+from msgspec import Struct
+
+from inferencecache.subscriber.adapters import BASE_MODEL, adapter_of
+from inferencecache.subscriber.holds import Holds
+from inferencecache.subscriber.table import Record, Table
+from inferencecache.subscriber.tiers import GPU, Medium, Tier, added, medium_of, removed, tiers_in
+from inferencecache.wire.events import BlockRemoved, BlockStored, Event
+from inferencecache.wire.fingerprint import prefix_hashes
+
+UNKNOWN_PARENT: Final = "unknown_parent"
+"""Reason: the event continues a block that was never heard of. Something was missed; a replay may bring it."""
+UNKNOWN_BLOCK: Final = "unknown_block"
+"""Reason: the event has no tokens, and names a block that was never heard of."""
+UNMAPPED_ADAPTER: Final = "unmapped_adapter"
+"""Reason: the event numbers an adapter that has no name (or is beyond the 65,534th): no request can ask for it."""
+PARTIAL_GROUP: Final = "partial_group"
+"""Reason: the blocks belong to layers that do not keep whole prefixes."""
+BLOCK_COUNT: Final = "block_count"
+"""Reason: there are not as many full blocks of tokens as there are hashes, or more tokens than the wire can count."""
+
+_WHOLE_PREFIX_KINDS: Final = frozenset({"full_attention", "mla_attention", "sink_full_attention"})
+_MAX_TOKENS: Final = 2**31 - 1
+_U64: Final = 2**64 - 1
+_OPAQUE: Final = 2**16 - 1  # in place of an adapter: followed, never indexed
+_REMEMBERED: Final = 4_096
+
+
+class Add(Struct, frozen=True, gc=False):
+    """The replica holds this prefix. A repeated one says that it still does, or that its tier changed.
+
+    Attributes:
+        prefix_hash: of the whole prefix; `fingerprint.key` makes the wire's eight bytes of it.
+        token_count: tokens of the whole prefix.
+        adapter: partition of the index; empty for the base model.
+        tier: the fastest that has it.
+    """
+
+    prefix_hash: int
+    token_count: int
+    adapter: str
+    tier: Tier
+
+
+class Evict(Struct, frozen=True, gc=False):
+    """The replica holds this prefix no longer; the attributes are those of `Add`."""
+
+    prefix_hash: int
+    adapter: str
+
+
+class Clear(Struct, frozen=True, gc=False):
+    """The replica holds nothing but what follows."""
+
+
+Delta = Add | Evict | Clear
+
+
+class Chain:
+    """What one engine's caches hold, all ranks together.
+
+    Not thread-safe: one task applies the batches, in the order of their sequence numbers.
+
+    Args:
+        adapter_names: names of adapters that events give the number of only.
+        offloads: what leaves the GPU is taken to stay on in host memory, as there is an offload tier that does not
+            tell (`--ignore-block-removed`): it is reported as T2 and then forgotten, so that it goes when the index's
+            time for it is over. What is known to be in another medium is reported by that.
+        remembered: how many removed blocks of a rank may still be continued.
+
+    Attributes:
+        dropped: events that were left out, wholly or in part, counted by the reasons above.
+    """
+
+    def __init__(
+        self, *, adapter_names: Mapping[int, str] | None = None, offloads: bool = False, remembered: int = _REMEMBERED
+    ) -> None:
+        self.dropped: Counter[str] = Counter()
+        self._adapter_names = adapter_names or {}
+        self._offloads = offloads
+        self._remembered = remembered
+        self._ranks: dict[int, _Rank] = {}
+        self._holds = Holds()
+        self._adapters = [BASE_MODEL]
+        self._adapter_numbers = {BASE_MODEL: 0}
+        self._whole_groups = {0}
+        self._changes = 0
+
+    @property
+    def alive(self) -> int:
+        """Blocks held, counted once per rank, whatever the media; those that are not indexed included."""
+        return sum(len(rank.blocks) for rank in self._ranks.values())
+
+    @property
+    def entries(self) -> int:
+        """What is kept in memory: blocks, holds, and removed blocks that are remembered."""
+        return len(self._holds) + sum(rank.entries for rank in self._ranks.values())
+
+    def apply(self, events: Sequence[Event], rank: int = 0) -> list[Delta]:
+        """Follow one batch of a rank's events.
+
+        Returns:
+            What to tell the index, in this order. Of several deltas for one prefix and adapter the last one stands, and
+            a `Clear` makes all before it pointless.
+        """
+        self._changes += 1
+        deltas: list[Delta] = []
+        followed = self._rank(rank)
+        for event in events:
+            if isinstance(event, BlockStored):
+                self._store(followed, event, deltas)
+            elif isinstance(event, BlockRemoved):
+                self._remove(followed, event, deltas)
+            else:
+                deltas += self.clear(rank)
+                followed = self._rank(rank)
+        return deltas
+
+    def clear(self, rank: int = 0) -> list[Delta]:
+        """Forget a rank: its engine says that its caches are empty, or was restarted, or what it holds is in doubt.
+
+        Returns:
+            A `Clear`, followed by what the other ranks hold. The index has no notion of ranks, and one message that
+            adds a thousand holds is cheaper than a thousand that take one each.
+        """
+        self._changes += 1
+        gone = self._ranks.pop(rank, None)
+        if not self.alive:
+            self._holds = Holds()
+            return [Clear()]
+        if gone is None or not len(gone.blocks):
+            return []
+        for prefix, _, adapter, media in gone.blocks:
+            if adapter != _OPAQUE:
+                self._holds.change(prefix, adapter, tiers_in(media), 0)
+        return [Clear(), *self.holds()]
+
+    def holds(self) -> Iterator[Add]:
+        """All that the replica holds, for an index that has to be rebuilt; what several ranks hold comes repeatedly.
+
+        Raises:
+            RuntimeError: a batch was applied before the last one was read.
+        """
+        changes = self._changes
+        for rank in self._ranks.values():
+            for prefix, tokens, adapter, _ in rank.blocks:
+                if changes != self._changes:
+                    raise RuntimeError("the chain changed while its holds were read")
+                tier = None if adapter == _OPAQUE else self._holds.best(prefix, adapter)
+                if tier is not None:
+                    yield Add(prefix, tokens, self._adapters[adapter], tier)
+
+    def _rank(self, number: int) -> _Rank:
+        rank = self._ranks.get(number)
+        if rank is None:
+            rank = self._ranks[number] = _Rank(self._remembered)
+        return rank
+
+    def _store(self, rank: _Rank, event: BlockStored, deltas: list[Delta]) -> None:
+        if not self._keeps_whole_prefixes(event):
+            self.dropped[PARTIAL_GROUP] += 1
+            return
+        adapter = self._adapter_number(event)
+        if adapter is None:
+            self.dropped[UNMAPPED_ADAPTER] += 1
+            return
+        medium = medium_of(event.medium, event.locality)
+        if not event.token_ids:
+            self._store_known(rank, event, medium, UNKNOWN_BLOCK, deltas)
+            return
+        prefix, tokens = None, 0
+        plain = _plain_blocks(event)
+        if event.parent_block_hash is not None:
+            parent = rank.known(event.parent_block_hash & _U64)
+            if parent is None:
+                self._store_known(rank, event, medium, UNKNOWN_PARENT, deltas)
+                return
+            prefix, tokens, parent_adapter, _ = parent
+            if parent_adapter == _OPAQUE:
+                plain = 0
+        hashes = event.block_hashes
+        prefixes = prefix_hashes(event.token_ids, event.block_size, prefix)
+        if len(prefixes) != len(hashes) or tokens + len(event.token_ids) > _MAX_TOKENS:
+            self.dropped[BLOCK_COUNT] += 1
+            return
+        for index, block_hash in enumerate(hashes):
+            tokens += event.block_size
+            partition = adapter if index < plain else _OPAQUE
+            self._store_block(rank, block_hash & _U64, prefixes[index], tokens, partition, medium, deltas)
+
+    def _store_known(
+        self, rank: _Rank, event: BlockStored, medium: Medium, otherwise: str, deltas: list[Delta]
+    ) -> None:
+        """Blocks whose content this event does not tell, or that continue an unknown one."""
+        missed = False
+        for block_hash in event.block_hashes:
+            known = rank.known(block_hash & _U64)
+            if known is None:
+                missed = True
+            else:
+                prefix, tokens, adapter, _ = known
+                self._store_block(rank, block_hash & _U64, prefix, tokens, adapter, medium, deltas)
+        if missed:
+            self.dropped[otherwise] += 1
+
+    def _store_block(
+        self,
+        rank: _Rank,
+        block_hash: int,
+        prefix: int,
+        tokens: int,
+        adapter: int,
+        medium: Medium,
+        deltas: list[Delta],
+    ) -> None:
+        held = rank.blocks.setdefault(block_hash, prefix, tokens, adapter, medium.alone)
+        before, after = 0, medium.tiers
+        if held is not None and held[_PREFIX] == prefix and held[_ADAPTER] == adapter:
+            media = added(held[_MEDIA], medium)
+            before, after = tiers_in(held[_MEDIA]), tiers_in(media)
+            if media != held[_MEDIA]:
+                rank.blocks.replace(block_hash, prefix, tokens, adapter, media)
+        elif held is not None:
+            rank.blocks.replace(block_hash, prefix, tokens, adapter, medium.alone)
+            self._lose(held, 0, deltas)
+        if adapter == _OPAQUE:
+            return
+        if before == after:
+            best = self._holds.best(prefix, adapter)
+        else:
+            best = self._holds.change(prefix, adapter, before, after)[1]
+        if best is medium.tier:  # a slower copy is no news
+            deltas.append(Add(prefix, tokens, self._adapters[adapter], best))
+
+    def _remove(self, rank: _Rank, event: BlockRemoved, deltas: list[Delta]) -> None:
+        if event.group_idx is not None and event.group_idx not in self._whole_groups:
+            self.dropped[PARTIAL_GROUP] += 1
+            return
+        medium = medium_of(event.medium, event.locality)
+        offloaded = self._offloads and medium is GPU
+        for signed in event.block_hashes:
+            block_hash = signed & _U64
+            held = rank.blocks.get(block_hash)
+            if held is None:
+                continue
+            prefix, tokens, adapter, media = held
+            left = removed(media, medium)
+            if left == media:
+                continue
+            if left:
+                rank.blocks.replace(block_hash, prefix, tokens, adapter, left)
+            else:
+                rank.forget(block_hash, held)
+            self._lose(held, left, deltas, offloaded)
+
+    def _lose(self, held: Record, left: int, deltas: list[Delta], offloaded: bool = False) -> None:
+        """A block is in fewer media; tell the index if that makes the hold slower, or ends it."""
+        prefix, tokens, adapter, media = held
+        before, after = tiers_in(media), tiers_in(left)
+        if adapter == _OPAQUE or before == after:
+            return
+        best_before, best = self._holds.change(prefix, adapter, before, after)
+        if best is None and offloaded:
+            best = Tier.T2
+        if best is None:
+            deltas.append(Evict(prefix, self._adapters[adapter]))
+        elif best != best_before:
+            deltas.append(Add(prefix, tokens, self._adapters[adapter], best))
+
+    def _keeps_whole_prefixes(self, event: BlockStored) -> bool:
+        kind, group = event.kv_cache_spec_kind, event.group_idx
+        if kind in _WHOLE_PREFIX_KINDS:
+            if group is not None:
+                self._whole_groups.add(group)
+            return True
+        if kind is None or kind == "unknown":
+            return group is None or group in self._whole_groups
+        if group is not None:
+            self._whole_groups.discard(group)
+        return False
+
+    def _adapter_number(self, event: BlockStored) -> int | None:
+        if event.lora_id is None and not event.lora_name:
+            return 0
+        name = adapter_of(event.lora_id, event.lora_name, self._adapter_names)
+        if name is None:
+            return None
+        number = self._adapter_numbers.get(name)
+        if number is None and len(self._adapters) < _OPAQUE:
+            number = self._adapter_numbers[name] = len(self._adapters)
+            self._adapters.append(name)
+        return number
+
+
+_BLOCK: Final = "QIHQ"
+"""Of a block: its prefix hash, cumulative tokens, adapter, and media."""
+
+_PREFIX, _TOKENS, _ADAPTER, _MEDIA = range(4)
+
+
+class _Rank:
+    """The blocks of one rank, by the engine's hashes: those that are held, and some that were until lately."""
+
+    __slots__ = ("_earlier", "_lately", "_remembered", "blocks")
+
+    def __init__(self, remembered: int) -> None:
+        self.blocks = Table(_BLOCK)
+        self._lately: dict[int, Record] = {}
+        self._earlier: dict[int, Record] = {}
+        self._remembered = remembered
+
+    @property
+    def entries(self) -> int:
+        """Blocks that are held or remembered."""
+        return len(self.blocks) + len(self._lately) + len(self._earlier)
+
+    def known(self, block_hash: int) -> Record | None:
+        """What a hash stands for, if it is held or was lately."""
+        held = self.blocks.get(block_hash)
+        return held or self._lately.get(block_hash) or self._earlier.get(block_hash)
+
+    def forget(self, block_hash: int, held: Record) -> None:
+        """A block was removed from its last medium. Of removed ones, the last `remembered` are known, up to twice."""
+        self.blocks.remove(block_hash)
+        self._lately[block_hash] = held
+        if len(self._lately) >= self._remembered:
+            self._lately, self._earlier = {}, self._lately
+
+
+def _plain_blocks(event: BlockStored) -> int:
+    """How many of the event's first blocks their tokens determine, given the adapter: up to one with other keys."""
+    if event.cache_salt:
+        return 0
+    for index, keys in enumerate(event.extra_keys or ()):
+        if keys and not (len(keys) == 1 and keys[0] is not None and keys[0] in (event.lora_name, event.lora_id)):
+            return index
+    return len(event.block_hashes)

@@ -1,0 +1,73 @@
+"""What the replica as a whole holds: a block is held as long as any rank holds it on any medium.
+
+The index knows replicas, not ranks, and knows a block by its prefix hash and adapter, not by an engine's name for it.
+So several blocks of several ranks, and sometimes several of one (spec 08 §15 fact 9), may be one hold. For each hold
+it is counted how many blocks have it in each tier; it is as fast as the fastest of them.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from inferencecache.subscriber.table import Table
+from inferencecache.subscriber.tiers import Tier
+
+_COUNT_BITS: Final = 20
+_T1_COUNT: Final = (1 << _COUNT_BITS) - 1
+_T2_COUNT: Final = _T1_COUNT << _COUNT_BITS
+_ONE_OF: Final = [
+    (tiers & 1) + ((tiers >> 1 & 1) << _COUNT_BITS) + ((tiers >> 2 & 1) << 2 * _COUNT_BITS) for tiers in range(8)
+]
+_FASTEST: Final = [None, Tier.T1, Tier.T2, Tier.T1, Tier.T3, Tier.T1, Tier.T2, Tier.T1]
+_U64: Final = 2**64 - 1
+_SPREAD: Final = 0x9E3779B97F4A7C15  # an odd number of many bits: partitions of equal prefixes get unrelated keys
+
+
+class Holds:
+    """Counts per prefix hash and adapter; adapters are small numbers here."""
+
+    def __init__(self) -> None:
+        self._table = Table("Q")
+
+    def __len__(self) -> int:
+        return len(self._table)
+
+    def best(self, prefix_hash: int, adapter: int) -> Tier | None:
+        """The fastest tier in which the replica has this prefix, or None."""
+        found = self._table.get(_key(prefix_hash, adapter))
+        return None if found is None else _best(found[0])
+
+    def change(self, prefix_hash: int, adapter: int, before: int, after: int) -> tuple[Tier | None, Tier | None]:
+        """Take note that one of the hold's blocks changed tiers.
+
+        Args:
+            prefix_hash: of the hold.
+            adapter: of the hold.
+            before: the tiers the block had, as bits (`tiers.tiers_in`); 0 if it is new.
+            after: those it has now; 0 if it is gone.
+
+        Returns:
+            The hold's fastest tier before and after.
+        """
+        key = _key(prefix_hash, adapter) if adapter else prefix_hash
+        found = self._table.setdefault(key, _ONE_OF[after])
+        if found is None:
+            return None, _FASTEST[after]
+        counts = found[0] + _ONE_OF[after] - _ONE_OF[before]
+        if counts:
+            self._table.replace(key, counts)
+        else:
+            self._table.remove(key)
+        return _best(found[0]), _best(counts)
+
+
+def _key(prefix_hash: int, adapter: int) -> int:
+    return prefix_hash ^ (adapter * _SPREAD & _U64)
+
+
+def _best(counts: int) -> Tier | None:
+    if counts & _T1_COUNT:
+        return Tier.T1
+    if counts & _T2_COUNT:
+        return Tier.T2
+    return Tier.T3 if counts else None

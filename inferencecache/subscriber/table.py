@@ -1,0 +1,98 @@
+"""A table of fixed-width records by 64-bit key, for the hundred thousands of blocks that an engine keeps.
+
+The sidecar may use 128 MiB, the interpreter and its libraries take half of that, and each block has to be known twice,
+by the engine's name and by our own. A dict spends some 250 bytes on a record: the boxed numbers, the tuple around them,
+and a share of the free places that a dict keeps when old entries go and new ones come. Here a record costs what it is
+wide, and a quarter more.
+
+Records lie side by side in buckets, which are byte strings, and are found by searching one for the key's bytes. The
+number of buckets is fixed: nothing is ever rehashed, so no block's arrival takes long. A bucket is short up to some
+hundred thousand records, and beyond, searching it is still done in C.
+
+Keys are digests, hence spread evenly already, and choose their bucket as they are.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from typing import Final
+
+_BUCKETS: Final = 16_381  # a prime, so that keys that are multiples of something spread, too
+_KEY_BYTES: Final = 8
+
+Record = tuple[int, ...]
+
+_pack_key = struct.Struct("<Q").pack
+
+
+class Table:
+    """Records of unsigned numbers by key.
+
+    Args:
+        layout: one letter of the `struct` module per number of a record: `H`, `I` and `Q` are 16, 32 and 64 bits wide.
+    """
+
+    __slots__ = ("_buckets", "_pack", "_size", "_unpack", "_width")
+
+    def __init__(self, layout: str) -> None:
+        self._pack = struct.Struct(f"<Q{layout}").pack
+        self._unpack = struct.Struct(f"<{layout}").unpack_from
+        self._width = struct.calcsize(f"<Q{layout}")
+        self._buckets = [b""] * _BUCKETS
+        self._size = 0
+
+    def __len__(self) -> int:
+        return self._size
+
+    def __iter__(self) -> Iterator[Record]:
+        """The records, in no order; the table must not change meanwhile."""
+        for bucket in self._buckets:
+            for start in range(_KEY_BYTES, len(bucket), self._width):
+                yield self._unpack(bucket, start)
+
+    def get(self, key: int) -> Record | None:
+        """The record of a key, or None."""
+        bucket = self._buckets[key % _BUCKETS]
+        wanted = _pack_key(key)
+        start = bucket.find(wanted)
+        if start > 0 and start % self._width:
+            start = self._find(bucket, wanted)
+        return None if start < 0 else self._unpack(bucket, start + _KEY_BYTES)
+
+    def setdefault(self, key: int, *record: int) -> Record | None:
+        """Add a key's record if it has none; otherwise the answer is the one it has."""
+        index = key % _BUCKETS
+        bucket = self._buckets[index]
+        packed = self._pack(key, *record)
+        start = bucket.find(packed[:_KEY_BYTES])
+        if start > 0 and start % self._width:
+            start = self._find(bucket, packed[:_KEY_BYTES])
+        if start >= 0:
+            return self._unpack(bucket, start + _KEY_BYTES)
+        self._buckets[index] = bucket + packed
+        self._size += 1
+        return None
+
+    def replace(self, key: int, *record: int) -> None:
+        """Change the record of a key that has one."""
+        index = key % _BUCKETS
+        bucket = self._buckets[index]
+        packed = self._pack(key, *record)
+        start = self._find(bucket, packed[:_KEY_BYTES])
+        self._buckets[index] = bucket[:start] + packed + bucket[start + self._width :]
+
+    def remove(self, key: int) -> None:
+        """Remove the record of a key that has one."""
+        index = key % _BUCKETS
+        bucket = self._buckets[index]
+        start = self._find(bucket, _pack_key(key))
+        self._buckets[index] = bucket[:start] + bucket[start + self._width :]
+        self._size -= 1
+
+    def _find(self, bucket: bytes, key: bytes) -> int:
+        """Where a key's record begins, or -1. Equal bytes inside a record, or across two, are no key."""
+        start = bucket.find(key)
+        while start > 0 and start % self._width:
+            start = bucket.find(key, start + 1)
+        return start
