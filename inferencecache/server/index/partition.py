@@ -15,7 +15,7 @@ its newest holder (spec 06 §6.4).
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -188,8 +188,15 @@ class Partition:
         del self.lanes[lane.replica_id]
         stamps = lane.recency.stamps
         lane.recency = Recency()
-        keys = sum(self._lose(prefix_hash, stamp) for prefix_hash, stamp in stamps.items())
-        return Change(-len(stamps), -keys)
+        if self.key_order is not None:
+            keys = sum(self._lose(prefix_hash, stamp) for prefix_hash, stamp in stamps.items())
+            return Change(-len(stamps), -keys)
+        elsewhere = self.shared.keys() & stamps.keys()
+        for prefix_hash in elsewhere:
+            self._lose(prefix_hash, stamps[prefix_hash])
+        own = stamps.keys() - elsewhere if elsewhere else stamps.keys()
+        deque(map(self.keys.__delitem__, own), maxlen=0)  # a replica has many, and an engine's restart clears them all
+        return Change(-len(stamps), -len(own))
 
     def _lose(self, prefix_hash: bytes, stamp: int) -> bool:
         """Count one holder less, after it has gone; returns whether it was the last."""

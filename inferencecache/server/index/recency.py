@@ -4,11 +4,10 @@ Every prefix maps to a **stamp**, one integer that says all a hold has to say:
 
     seen (µs) << 24 | batch number << 4 | kept << 3 | tier
 
-Prefixes reported together share one stamp object and form one **batch**: a list of their hashes, largest first. So a
-refresh costs a dict write per prefix and one list for all of them, whatever the size of the set. A hash in a batch
-counts only while its prefix still has the batch's stamp; how many do not is counted per batch, and a batch that is
-half dead is filtered. Memory therefore follows the live prefixes, and a walk from the oldest on never wades through
-remains.
+Prefixes reported together share one stamp object and form one **batch**: their hashes, largest first. So a refresh
+costs a dict write per prefix and one tuple for all of them, whatever the size of the set. A hash in a batch counts
+only while its prefix still has the batch's stamp; how many do not is counted per batch, and a batch that is half dead
+is filtered. Memory therefore follows the live prefixes, and a walk from the oldest on never wades through remains.
 
 Batches wait in a heap by stamp. Those of the oldest instant form the **front**, a heap by hash, because ties in time
 are broken by hash (spec 06 §6.4). A batch takes 1,024 hashes at most, so that no step is long even when a million
@@ -16,8 +15,8 @@ prefixes were seen at one instant.
 
 **Kept** batches hold what a walk was told to step over (`keep_oldest`): they still age out, but are not offered again.
 
-Stamps are integers and not objects on purpose: dicts from bytes to integers are invisible to Python's cyclic garbage
-collector, which would otherwise stop the process to look through millions of entries.
+Stamps are integers and batches are tuples, except where the front takes from them, because Python's cyclic garbage
+collector does not look into dicts and tuples of such things. It would otherwise stop the process to look at millions.
 """
 
 from __future__ import annotations
@@ -53,7 +52,7 @@ class Recency:
 
     def __init__(self) -> None:
         self.stamps: dict[bytes, int] = {}
-        self._batches: dict[int, list[bytes]] = {}
+        self._batches: dict[int, tuple[bytes, ...] | list[bytes]] = {}
         self._dead: dict[int, int] = {}
         self._waiting: list[int] = []
         self._front: list[tuple[bytes, int]] = []
@@ -66,7 +65,7 @@ class Recency:
 
         Returns the stamps they had, `None` for those that are new.
         """
-        if len(hashes) <= BATCH:
+        if 0 < len(hashes) <= BATCH:
             return self._put(hashes, at_us, tier)
         before: list[int | None] = []
         for start in range(0, len(hashes), BATCH):
@@ -92,7 +91,7 @@ class Recency:
             elif self.stamps.get(prefix_hash) == stamp:
                 return stamp >> _SEEN_SHIFT, prefix_hash
             else:
-                batch.pop()
+                self._opened(stamp).pop()
                 self._dead[stamp] -= 1
         return None
 
@@ -106,8 +105,8 @@ class Recency:
         if kept not in self._batches:
             self._batches[kept] = []
             heappush(self._kept, kept)
-        self._batches[kept].append(prefix_hash)
-        batch = self._batches[stamp]
+        self._opened(kept).append(prefix_hash)
+        batch = self._opened(stamp)
         batch.pop()
         if len(batch) == self._dead.get(stamp, 0):
             self._drop(stamp)
@@ -142,11 +141,12 @@ class Recency:
         """The same prefixes, none kept, to be changed independently."""
         twin = Recency()
         twin.stamps = self.stamps.copy()
-        twin._batches = {stamp: batch.copy() for stamp, batch in self._batches.items()}
+        twin._batches = {stamp: tuple(batch) for stamp, batch in self._batches.items()}
         twin._dead = self._dead.copy()
         twin._waiting = [stamp for stamp in self._batches if not stamp & _KEPT]
         heapify(twin._waiting)
         twin._kept = self._kept.copy()
+        twin._newest = self._newest
         twin.release_kept()
         return twin
 
@@ -156,11 +156,11 @@ class Recency:
         self.stamps.update(dict.fromkeys(hashes, stamp))
         batch = self._batches.get(stamp)
         if batch is None:
-            self._batches[stamp] = batch = sorted(hashes, reverse=True)
-            self._enqueue(stamp, batch)
+            self._batches[stamp] = batch = tuple(sorted(hashes, reverse=True))
+            self._enqueue(stamp, batch[-1])
         else:
-            batch += [prefix_hash for prefix_hash, old in zip(hashes, before, strict=True) if old != stamp]
-            batch.sort(reverse=True)
+            added = (prefix_hash for prefix_hash, old in zip(hashes, before, strict=True) if old != stamp)
+            self._batches[stamp] = batch = tuple(sorted((*batch, *added), reverse=True))
             if self._front and self._front[0][1] >> _SEEN_SHIFT == at_us:
                 heappush(self._front, (batch[-1], stamp))
         if self._newest is None or stamp > self._newest:
@@ -184,11 +184,11 @@ class Recency:
         self._filling = stamp
         return stamp
 
-    def _enqueue(self, stamp: int, batch: list[bytes]) -> None:
+    def _enqueue(self, stamp: int, smallest: bytes) -> None:
         if self._front:
             front_us = self._front[0][1] >> _SEEN_SHIFT
             if stamp >> _SEEN_SHIFT == front_us:
-                heappush(self._front, (batch[-1], stamp))
+                heappush(self._front, (smallest, stamp))
                 return
             if stamp >> _SEEN_SHIFT < front_us:
                 self._close_front()
@@ -210,6 +210,13 @@ class Recency:
             heappush(self._waiting, stamp)
         self._front.clear()
 
+    def _opened(self, stamp: int) -> list[bytes]:
+        """A batch as a list, for as long as it is taken from."""
+        batch = self._batches[stamp]
+        if isinstance(batch, tuple):
+            self._batches[stamp] = batch = list(batch)
+        return batch
+
     def _live(self, stamp: int) -> list[bytes]:
         stamps = self.stamps
         return [prefix_hash for prefix_hash in self._batches.get(stamp, ()) if stamps.get(prefix_hash) == stamp]
@@ -226,7 +233,7 @@ class Recency:
                 self._filter(stamp)
 
     def _filter(self, stamp: int) -> None:
-        self._batches[stamp] = self._live(stamp)
+        self._batches[stamp] = tuple(self._live(stamp))
         del self._dead[stamp]
 
     def _drop(self, stamp: int) -> None:
