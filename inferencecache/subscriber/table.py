@@ -47,7 +47,7 @@ class Table:
 
     def __iter__(self) -> Iterator[Record]:
         """The records, in no order; the table must not change meanwhile."""
-        for bucket in self._buckets:
+        for bucket in filter(None, self._buckets):
             for start in range(_KEY_BYTES, len(bucket), self._width):
                 yield self._unpack(bucket, start)
 

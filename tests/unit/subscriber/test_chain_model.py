@@ -44,7 +44,7 @@ def payloads(engine: Engine, steps: list[Step]) -> list[bytes]:
 
 
 @given(LOGS)
-@settings(max_examples=300)
+@settings(max_examples=200)
 def test_after_every_batch_the_index_equals_the_engines_state(steps: list[Step]) -> None:
     engine, follower = Engine(), Follower()
     for step in steps:
@@ -57,7 +57,7 @@ def test_after_every_batch_the_index_equals_the_engines_state(steps: list[Step])
 
 
 @given(LOGS, st.integers(0, 10))
-@settings(max_examples=200)
+@settings(max_examples=100)
 def test_who_joins_late_never_says_more_than_the_engine_holds(steps: list[Step], missed: int) -> None:
     engine, follower = Engine(), Follower()
     for number, payload in enumerate(payloads(engine, steps)):
@@ -68,7 +68,7 @@ def test_who_joins_late_never_says_more_than_the_engine_holds(steps: list[Step],
 
 
 @given(LOGS, st.integers(0, 29), st.integers(1, 5))
-@settings(max_examples=200)
+@settings(max_examples=100)
 def test_a_replay_from_the_beginning_after_a_gap_restores_the_engines_state(
     steps: list[Step], first: int, lost: int
 ) -> None:

@@ -44,8 +44,10 @@ class Machine(RuleBasedStateMachine):
         assert self.table.get(key) == self.model.get(key)
 
     @invariant()
-    def the_same_as_a_dict(self) -> None:
+    def as_many_as_a_dict(self) -> None:
         assert len(self.table) == len(self.model)
+
+    def teardown(self) -> None:
         assert sorted(self.table) == sorted(self.model.values())
 
 
