@@ -25,6 +25,15 @@ class Encoder(StrEnum):
     CONSOLE = "console"
 
 
+class Keys(StrEnum):
+    """How the fields of a line that all lines have are called."""
+
+    ZAP = "zap"
+    """`ts`, and `level` in small letters, as controller-runtime has them."""
+    SLOG = "slog"
+    """`time`, and `level` in capitals (`WARN`), as Go's standard library has them."""
+
+
 class TimeEncoding(StrEnum):
     """How the time of a line looks."""
 
@@ -82,19 +91,26 @@ def set_up(
     level: int,
     stacktraces: int = logging.ERROR,
     time_encoding: TimeEncoding = TimeEncoding.RFC3339,
+    keys: Keys = Keys.ZAP,
 ) -> None:
-    """Send every log line of this process to stderr. The levels are the standard library's numbers."""
+    """Send every log line of this process to stderr. The levels are the standard library's numbers.
+
+    A line is about its message; the key `event_` of a call becomes `event`, for those that machines look for.
+    """
+    time_key = "time" if keys is Keys.SLOG else "ts"
     shared: list[Processor] = [
         structlog.contextvars.merge_contextvars,
         structlog.stdlib.add_log_level,
-        _timestamp(time_encoding),
+        _timestamp(time_encoding, time_key),
         _drop_traces_below(stacktraces),
     ]
+    if keys is Keys.SLOG:
+        shared.append(_capital_level)
     last: list[Processor]
     if encoder is Encoder.JSON:
-        last = [structlog.processors.format_exc_info, structlog.processors.EventRenamer("msg"), _json()]
+        last = [structlog.processors.format_exc_info, structlog.processors.EventRenamer("msg", "event_"), _json()]
     else:
-        last = [structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty(), timestamp_key="ts")]
+        last = [structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty(), timestamp_key=time_key)]
 
     structlog.configure(
         processors=[*shared, *last],
@@ -112,18 +128,23 @@ def set_up(
     logging.basicConfig(handlers=[handler], level=max(level, logging.INFO), force=True)
 
 
-def _timestamp(encoding: TimeEncoding) -> Processor:
+def _timestamp(encoding: TimeEncoding, key: str) -> Processor:
     if encoding in (TimeEncoding.RFC3339, TimeEncoding.ISO8601):
-        return structlog.processors.TimeStamper(fmt="%Y-%m-%dT%H:%M:%SZ", utc=True, key="ts")
+        return structlog.processors.TimeStamper(fmt="%Y-%m-%dT%H:%M:%SZ", utc=True, key=key)
     if encoding is TimeEncoding.RFC3339NANO:
-        return structlog.processors.TimeStamper(fmt="iso", utc=True, key="ts")
+        return structlog.processors.TimeStamper(fmt="iso", utc=True, key=key)
     per_second = {TimeEncoding.EPOCH: 1, TimeEncoding.MILLIS: 10**3, TimeEncoding.NANO: 10**9}[encoding]
 
     def stamp(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-        event["ts"] = time.time_ns() * per_second / 10**9
+        event[key] = time.time_ns() * per_second / 10**9
         return event
 
     return stamp
+
+
+def _capital_level(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    event["level"] = {"warning": "WARN", "critical": "ERROR"}.get(event["level"], event["level"].upper())
+    return event
 
 
 def _drop_traces_below(stacktraces: int) -> Processor:
