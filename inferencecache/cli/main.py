@@ -11,11 +11,13 @@ import typer
 from inferencecache import __version__
 from inferencecache.cli.controller import controller
 from inferencecache.cli.crds import crds
+from inferencecache.cli.fakeengine import kvevent_fake_engine
 from inferencecache.cli.flags import GoCommand
 from inferencecache.cli.inject import inject
 from inferencecache.cli.quickstart import quickstart
 from inferencecache.cli.render import render
 from inferencecache.cli.server import server
+from inferencecache.cli.subscriber import kvevent_subscriber
 from inferencecache.cli.validate import validate
 
 app = typer.Typer(
@@ -25,7 +27,8 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for command in (controller, server, crds, inject, render, validate, quickstart):
+_DATA_PLANE = (server, kvevent_subscriber, kvevent_fake_engine)
+for command in (controller, *_DATA_PLANE, crds, inject, render, validate, quickstart):
     app.command(cls=GoCommand)(command)
 
 

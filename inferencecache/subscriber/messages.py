@@ -1,0 +1,105 @@
+"""The messages a server gets from one replica (spec 08 §8)."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator
+
+from msgspec import Struct
+
+from inferencecache.subscriber.chain import Add
+from inferencecache.subscriber.outbox import PARCEL, Clearing, Evictions
+from inferencecache.wire.fingerprint import key
+from inferencecache.wire.service import METHODS
+from inferencecache.wire.v1alpha1 import inferencecache_pb2 as pb
+
+REPORT = METHODS["ReportCacheState"].path
+PUBLISH = METHODS["PublishEvent"].path
+
+
+class Load(Struct, frozen=True):
+    """An engine's load and hit rates, as the index takes them (spec 08 §9).
+
+    Attributes:
+        cache_memory_bytes: of the KV cache in use; 0 if its size is not known.
+        hit_rate: of the prefix cache since the last time, 0 to 1.
+        pressure: requests at work or waiting, as a share of what the engine can take, 0 to 1.
+        t2_hit_tokens: found in the offload tier, since the engine began.
+        t2_query_tokens: looked for there, since the engine began.
+    """
+
+    cache_memory_bytes: int
+    hit_rate: float
+    pressure: float
+    t2_hit_tokens: int
+    t2_query_tokens: int
+
+
+class Identity(Struct, frozen=True):
+    """Whose messages they are: the keys of the index."""
+
+    replica_id: str
+    model_id: str
+    tenant_id: str = ""
+    hash_scheme: str = "vllm"
+
+    def additions(self, adds: Iterable[Add], timestamp_us: int) -> bytes:
+        """One update with these prefixes."""
+        update = self._update(timestamp_us)
+        entry = update.prefixes.add
+        for add in adds:
+            entry(
+                prefix_hash=key(add.prefix_hash),
+                token_count=add.token_count,
+                adapter_id=add.adapter,
+                tier=int(add.tier),
+            )
+        return update.SerializeToString()
+
+    def everything(self, holds: Iterable[Add]) -> list[bytes]:
+        """Updates with all that is held, as of now."""
+        updates = []
+        remaining: Iterator[Add] = iter(holds)
+        while part := list(itertools.islice(remaining, PARCEL)):
+            updates.append(self.additions(part, 0))
+        return updates
+
+    def evictions(self, parcel: Evictions) -> list[bytes]:
+        """An event per prefix."""
+        event = self._event(pb.CacheEvent.PREFIX_EVICTED)
+        events = []
+        for (prefix_hash, adapter), timestamp_us in parcel.entries.items():
+            event.prefix_hash = key(prefix_hash)
+            event.adapter_id = adapter
+            event.timestamp_us = timestamp_us
+            events.append(event.SerializeToString())
+        return events
+
+    def clearing(self, parcel: Clearing) -> bytes:
+        """The event that voids everything."""
+        event = self._event(pb.CacheEvent.ALL_CLEARED)
+        event.timestamp_us = parcel.timestamp_us
+        return event.SerializeToString()
+
+    def load(self, load: Load, timestamp_us: int) -> bytes:
+        """An update with the replica's load only."""
+        update = self._update(timestamp_us)
+        update.stats.replica_id = self.replica_id
+        update.stats.cache_memory_bytes = load.cache_memory_bytes
+        update.stats.hit_rate = load.hit_rate
+        update.stats.pressure = load.pressure
+        update.stats.t2_hit_tokens = load.t2_hit_tokens
+        update.stats.t2_query_tokens = load.t2_query_tokens
+        return update.SerializeToString()
+
+    def _update(self, timestamp_us: int) -> pb.CacheStateUpdate:
+        return pb.CacheStateUpdate(
+            replica_id=self.replica_id,
+            model_id=self.model_id,
+            tenant_id=self.tenant_id,
+            hash_scheme=self.hash_scheme,
+            timestamp_us=timestamp_us,
+        )
+
+    def _event(self, kind: pb.CacheEvent.Type) -> pb.CacheEvent:
+        return pb.CacheEvent(type=kind, replica_id=self.replica_id, model_id=self.model_id, tenant_id=self.tenant_id)

@@ -1,0 +1,140 @@
+"""Which servers to tell: every address behind `--server`, looked up again and again.
+
+A server's index is its own unless servers share a store, so with several of them each has to be told everything. That
+is what a headless Service is for: its name has an address per server. Each address gets a channel and a delivery of
+its own, and one that is down keeps nobody waiting.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+import structlog
+
+from inferencecache.subscriber.channel import Address
+from inferencecache.subscriber.delivery import Delivery
+
+LOOKUP_SECONDS: Final = 15.0
+
+_log = structlog.get_logger(__name__)
+
+
+class Target(NamedTuple):
+    """One name of `--server`."""
+
+    host: str
+    port: int
+
+    @property
+    def authority(self) -> str:
+        """As it is asked for, and as its certificate must name it."""
+        return str(Address(self.host, self.port))
+
+
+def parse_targets(text: str) -> list[Target]:
+    """The names in `--server`: `host:port`, several with commas; gRPC's `dns:///` may stand before each.
+
+    Raises:
+        ValueError: there is none, or one has no port.
+    """
+    targets = []
+    for item in filter(None, (part.strip() for part in text.split(","))):
+        host, colon, port = item.removeprefix("dns:").lstrip("/").rpartition(":")
+        if not colon or not host or not port.isdigit() or not 0 < int(port) < 65536:
+            raise ValueError(f"--server={text}: {item!r} is no address; write host:port")
+        targets.append(Target(host.strip("[]"), int(port)))
+    if not targets:
+        raise ValueError("--server: needs an address")
+    return targets
+
+
+async def addresses_of(target: Target) -> list[Address]:
+    """The addresses of a name: those of IPv4, or if it has none, of IPv6. Of a server with both, one is enough.
+
+    Raises:
+        OSError: the name cannot be looked up.
+    """
+    found = await asyncio.get_running_loop().getaddrinfo(target.host, target.port, type=socket.SOCK_STREAM)
+    families = {family for family, *_ in found}
+    wanted = socket.AF_INET if socket.AF_INET in families else socket.AF_INET6
+    return sorted({Address(str(where[0]), target.port) for family, _, _, _, where in found if family == wanted})
+
+
+class Servers:
+    """The deliveries to all servers; `run` keeps them in step with what the names mean.
+
+    Args:
+        targets: the names.
+        begin: makes the delivery to an address.
+        interval: seconds between lookups.
+    """
+
+    def __init__(
+        self,
+        targets: list[Target],
+        begin: Callable[[Address, Target], Delivery],
+        *,
+        interval: float = LOOKUP_SECONDS,
+    ) -> None:
+        self.deliveries: dict[Address, Delivery] = {}
+        self._targets = targets
+        self._begin = begin
+        self._interval = interval
+        self._tasks: dict[Address, asyncio.Task[None]] = {}
+        self._names: dict[Address, Target] = {}
+        self._unknown: set[Target] = set()
+
+    async def run(self) -> None:
+        """Deliver to all of them until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            while True:
+                wanted: dict[Address, Target] = {}
+                for target in self._targets:
+                    wanted |= dict.fromkeys(await self._lookup(target), target)
+                self._adjust(wanted, group)
+                await asyncio.sleep(self._interval if self.deliveries else 1.0)
+
+    async def flush(self) -> None:
+        """Tell all servers what is pending, once, after `run` has ended; errors are logged."""
+        async with asyncio.TaskGroup() as group:
+            for delivery in self.deliveries.values():
+                group.create_task(_last_words(delivery))
+
+    def close(self) -> None:
+        """Let go of all connections."""
+        for delivery in self.deliveries.values():
+            delivery.channel.close()
+
+    async def _lookup(self, target: Target) -> list[Address]:
+        """The addresses of a target; those of before while it cannot be looked up."""
+        try:
+            addresses = await addresses_of(target)
+        except OSError as error:
+            if target not in self._unknown:
+                self._unknown.add(target)
+                _log.warning("the server's name cannot be looked up", server=target.authority, error=str(error))
+            return [address for address, name in self._names.items() if name == target]
+        self._unknown.discard(target)
+        return addresses
+
+    def _adjust(self, wanted: dict[Address, Target], group: asyncio.TaskGroup) -> None:
+        self._names = wanted
+        for address in [address for address in self.deliveries if address not in wanted]:
+            _log.info("a server is gone", server=str(address))
+            self._tasks.pop(address).cancel()
+            self.deliveries.pop(address).channel.close()
+        for address, target in wanted.items():
+            if address not in self.deliveries:
+                _log.info("a server to tell", server=str(address), name=target.authority)
+                delivery = self.deliveries[address] = self._begin(address, target)
+                self._tasks[address] = group.create_task(delivery.run(), name=f"deliver to {address}")
+
+
+async def _last_words(delivery: Delivery) -> None:
+    try:
+        await delivery.flush()
+    except Exception as error:
+        _log.warning("a server was not told everything", server=str(delivery.channel.address), error=str(error))

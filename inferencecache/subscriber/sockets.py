@@ -1,0 +1,82 @@
+"""ZMQ sockets on an event loop, without `zmq.asyncio`: that costs a task and a future per message, and engines send
+thousands a second. Here a socket is waited for once, and then read until it is empty.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+import zmq
+
+_Socket = zmq.Socket[bytes]
+_SCHEMES: Final = frozenset({"tcp", "ipc", "inproc"})
+
+
+async def readable(*sockets: _Socket) -> None:
+    """Wait until one of the sockets has something to read."""
+    if any(_has_input(socket) for socket in sockets):
+        await asyncio.sleep(0)
+        return
+    loop = asyncio.get_running_loop()
+    woken = loop.create_future()
+
+    def wake() -> None:
+        if not woken.done():
+            woken.set_result(None)
+
+    # The descriptor only says that something changed since the events were last asked for, so whoever asks and finds
+    # nothing has to wait for it, and must not wait while there is something.
+    while True:
+        for socket in sockets:
+            loop.add_reader(socket.FD, wake)
+        try:
+            await woken
+        finally:
+            for socket in sockets:
+                loop.remove_reader(socket.FD)
+        if any(_has_input(socket) for socket in sockets):
+            return
+        woken = loop.create_future()
+
+
+def received(socket: _Socket) -> list[bytes] | None:
+    """The next message, if there is one; its frames."""
+    try:
+        return socket.recv_multipart(zmq.NOBLOCK)
+    except zmq.Again:
+        return None
+
+
+def of_rank(endpoint: str, rank: int) -> str:
+    """Where a data-parallel rank is when rank 0 is at `endpoint`: on the port that many higher (spec 08 §3).
+
+    Raises:
+        ValueError: the endpoint has no port to count from.
+    """
+    if not endpoint or rank == 0:
+        return endpoint
+    host, colon, port = endpoint.rpartition(":")
+    if not colon or not port.isdigit():
+        raise ValueError(f"{endpoint}: several ranks need an endpoint with a port to count from")
+    return f"{host}:{int(port) + rank}"
+
+
+def _has_input(socket: _Socket) -> bool:
+    return bool(int(socket.getsockopt(zmq.EVENTS)) & zmq.POLLIN)
+
+
+def check_endpoint(flag: str, endpoint: str, ranks: int) -> None:
+    """Whether a socket can connect to an endpoint of so many ranks.
+
+    Raises:
+        ValueError: it cannot; `flag` is named.
+    """
+    scheme, separator, rest = endpoint.partition("://")
+    if not separator or scheme not in _SCHEMES or not rest:
+        raise ValueError(f"{flag}={endpoint}: no address of ZMQ; write tcp://host:port")
+    host, _, port = rest.rpartition(":")
+    if scheme == "tcp" and (not host or not port.isdigit() or not 0 < int(port) <= 65_536 - ranks):
+        raise ValueError(f"{flag}={endpoint}: needs a host, and a port with room for {ranks} rank(s)")
+    if scheme != "tcp" and ranks > 1:
+        raise ValueError(f"{flag}={endpoint}: several ranks need tcp, with a port to count from")
