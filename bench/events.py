@@ -1,8 +1,8 @@
 """How fast engine events become changes of the index, and what following an engine costs in memory.
 
-    python -m bench.events [--rounds 20] [--churn 500000] [--alive 100000]
+    python -m bench.events [--rounds 40] [--churn 500000] [--alive 100000]
 
-Rates are per CPU second of one process, the best of all rounds, the sides in turns. A batch has 32 events, and a block 16
+Rates are per CPU second of one process, the best of all rounds, the sides in turns. A batch has 32 events, a block 16
 tokens; the yardstick is msgspec's untyped decode of the same bytes, and for the chain two bare dicts that do nothing
 else than roll prefixes. The last table is of a fresh process that follows an engine which stores and removes `--churn`
 blocks with `--alive` of them held; the goal of 80 MiB for the whole sidecar is for `--churn 10000000`.
@@ -123,7 +123,7 @@ def compare_decoding(rounds: int) -> None:
     print("| decode, events per CPU second | this decoder | msgspec, untyped | ratio | goal |")
     print("|---|---:|---:|---:|---:|")
     for what, options in {"arrays": {}, "maps": {"maps": True}, "arrays, raw digests": {"digests": True}}.items():
-        batches = Engine(blocks_per_event=1, **options).batches(500)
+        batches = Engine(blocks_per_event=1, **options).batches(300)
         events = len(batches) * EVENTS
         untyped, ours = msgpack.Decoder().decode, EventDecoder().decode
         rates = best_rates(
@@ -201,7 +201,7 @@ def report_churn(blocks: int, alive: int) -> None:
 def main() -> None:
     """Run the benchmark and print its tables."""
     parser = argparse.ArgumentParser(description="engine events to changes of the index")
-    parser.add_argument("--rounds", type=int, default=20)
+    parser.add_argument("--rounds", type=int, default=40)
     parser.add_argument("--churn", type=int, default=500_000)
     parser.add_argument("--alive", type=int, default=100_000)
     options = parser.parse_args()

@@ -94,7 +94,8 @@ Delta = Add | Evict | Clear
 class Chain:
     """What one engine's caches hold, all ranks together.
 
-    Not thread-safe: one task applies the batches, in the order of their sequence numbers.
+    Not thread-safe: one task applies a rank's batches in the order of their sequence numbers, and each of them once, as
+    announcements off the GPU are counted.
 
     Args:
         adapter_names: names of adapters that events give the number of only.
