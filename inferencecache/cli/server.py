@@ -8,14 +8,19 @@ from __future__ import annotations
 import asyncio
 import logging
 from pathlib import Path
-from typing import Annotated, Final, TypeVar
+from typing import TYPE_CHECKING, Annotated, Final, TypeVar
 
 import typer
 
 from inferencecache.cli.logs import Encoder, set_up
 
+if TYPE_CHECKING:
+    from inferencecache.server.peers import PeerSettings
+    from inferencecache.server.store import StoreSettings
+
 _LISTENERS = "Listeners"
 _CALLERS = "Callers"
+_PEERS = "Several servers"
 _LOGGING = "Logging"
 
 _FORMATS: Final = {"": Encoder.JSON, "json": Encoder.JSON, "text": Encoder.CONSOLE}
@@ -40,7 +45,10 @@ def server(
     ] = ":8080",
     snapshot_bind_address: Annotated[
         str,
-        typer.Option(help="Where /snapshot, /policy and /probe are served.", rich_help_panel=_LISTENERS),
+        typer.Option(
+            help="Where /snapshot, /policy, /templates, /topologies, /probe and /dump are served.",
+            rich_help_panel=_LISTENERS,
+        ),
     ] = ":8081",
     tls_cert_file: Annotated[
         str,
@@ -84,6 +92,39 @@ def server(
     engine_block_size: Annotated[
         int, typer.Option(help="Tokens per block of the engines; 0 or less: 16.")
     ] = DEFAULT_BLOCK_SIZE,
+    index_store: Annotated[
+        str,
+        typer.Option(
+            help="Redis or Valkey through which several servers hold the same: redis://host:6379/0, rediss:// for TLS; "
+            "empty: this server holds what it is told.",
+            rich_help_panel=_PEERS,
+        ),
+    ] = "",
+    index_store_password_file: Annotated[
+        str,
+        typer.Option(help="File with the store's password, read for each connection.", rich_help_panel=_PEERS),
+    ] = "",
+    warm_from: Annotated[
+        str,
+        typer.Option(
+            help="URL of another server's /dump, to start with what that one holds; for servers without --index-store.",
+            rich_help_panel=_PEERS,
+        ),
+    ] = "",
+    warm_token_file: Annotated[
+        str, typer.Option(help="File with the bearer token to show there.", rich_help_panel=_PEERS)
+    ] = "",
+    allowed_peer_sa: Annotated[
+        str,
+        typer.Option(
+            help="Who may call /dump besides the controller: the ServiceAccount of the other servers.",
+            rich_help_panel=_PEERS,
+        ),
+    ] = "",
+    probe_t2_store: Annotated[
+        str,
+        typer.Option(help="Redis that /probe puts a value into and gets it back from; empty: that stage is skipped."),
+    ] = "",
     log_format: Annotated[str, typer.Option(help="json or text.", rich_help_panel=_LOGGING)] = "json",
     log_level: Annotated[str, typer.Option(help="debug, info, warn or error.", rich_help_panel=_LOGGING)] = "info",
 ) -> None:
@@ -108,6 +149,7 @@ def server(
             policy_audience=policy_audience,
             ingestion_audience=ingestion_audience,
         )
+        _require_trimmed("--allowed-peer-sa", allowed_peer_sa)
         settings = ServerSettings(
             grpc_bind_address=address("--grpc-bind-address", grpc_bind_address),
             http_bind_address=address("--http-bind-address", http_bind_address),
@@ -119,6 +161,9 @@ def server(
             tls=_pair(tls_cert_file, tls_key_file),
             tokenizer_models_dir=tokenizer_models_dir,
             engine_block_size=engine_block_size if engine_block_size > 0 else DEFAULT_BLOCK_SIZE,
+            peers=_peers(index_store, index_store_password_file, warm_from, warm_token_file),
+            allowed_peer_sa=allowed_peer_sa,
+            probe_tier2_store=_store("--probe-t2-store", probe_t2_store),
         )
     except Unusable as error:
         typer.echo(f"inferencecache server: {error}", err=True)
@@ -160,6 +205,35 @@ def check_callers(
         if not audience.strip():
             raise Unusable(f"{flag} cannot be empty")
         _require_trimmed(flag, audience)
+
+
+def _peers(index_store: str, password_file: str, warm_from: str, token_file: str) -> PeerSettings:
+    from inferencecache.server.peers import PeerSettings
+
+    if index_store and warm_from:
+        raise Unusable("--index-store and --warm-from are mutually exclusive: a shared log is read from its start")
+    if password_file and not index_store:
+        raise Unusable("--index-store-password-file needs --index-store")
+    if token_file and not warm_from:
+        raise Unusable("--warm-token-file needs --warm-from")
+    if warm_from and not warm_from.startswith(("http://", "https://")):
+        raise Unusable(f"--warm-from={warm_from}: needs the URL of a /dump, http://host:8081/dump")
+    return PeerSettings(
+        index_store=_store("--index-store", index_store, Path(password_file) if password_file else None),
+        warm_from=warm_from,
+        warm_token_file=Path(token_file) if token_file else None,
+    )
+
+
+def _store(flag: str, url: str, password_file: Path | None = None) -> StoreSettings | None:
+    from inferencecache.server.store import parse
+
+    if not url:
+        return None
+    try:
+        return parse(url, password_file)
+    except ValueError as error:
+        raise Unusable(f"{flag}: {error}") from error
 
 
 def _require_trimmed(flag: str, value: str) -> None:

@@ -1,7 +1,8 @@
-"""The controller's endpoints: `/snapshot`, `/policy` and `/probe` (spec 06 §4.2–§4.5), and beside them `/templates` and
-`/topologies`, which take PromptTemplates and PDTopologies as `/policy` takes policies.
+"""The controller's endpoints: `/snapshot`, `/policy` and `/probe` (spec 06 §4.2–§4.5).
 
-A caller proves who it is before it learns anything else, even which method is right. Errors are plain text.
+Beside them `/templates` and `/topologies` take PromptTemplates and PDTopologies as `/policy` takes policies, and
+`/dump` gives the whole index to a server that starts. A caller proves who it is before it learns anything else, even
+which method is right. Errors are plain text.
 """
 
 from __future__ import annotations
@@ -12,12 +13,13 @@ from typing import TypeAlias
 import msgspec
 from fastapi import FastAPI
 from starlette.requests import Request
-from starlette.responses import PlainTextResponse, Response
+from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from inferencecache.server import intake, pdroute, policy, probe, templates
+from inferencecache.server import intake, pdroute, policy, probe, templates, warm
 from inferencecache.server.auth import Authenticator
+from inferencecache.server.peers import Readiness
 from inferencecache.server.probe import ProbeError
 from inferencecache.server.services import Services
 from inferencecache.server.web import BodyTooLong, BodyTooSlow, read_body
@@ -31,10 +33,11 @@ class Guards(msgspec.Struct, frozen=True):
     snapshot: Authenticator | None = None
     policy: Authenticator | None = None
     probe: Authenticator | None = None
+    dump: Authenticator | None = None
 
 
-def admin_app(services: Services, guards: Guards) -> FastAPI:
-    """The endpoints as an ASGI app."""
+def admin_app(services: Services, guards: Guards, readiness: Readiness, instance: str) -> FastAPI:
+    """The endpoints as an ASGI app; `instance` names this process to those who ask for a dump."""
 
     async def get_snapshot(_request: Request) -> Response:
         return Response(services.snapshot(), media_type="application/json")
@@ -62,12 +65,19 @@ def admin_app(services: Services, guards: Guards) -> FastAPI:
             return _text(400, f"decode probe request: {error}")
         return Response(msgspec.json.encode(result), media_type="application/json")
 
+    async def get_dump(_request: Request) -> Response:
+        if not readiness.ready:
+            return _text(503, "not ready")
+        headers = {warm.INSTANCE_HEADER: instance}
+        return StreamingResponse(services.dump(), headers=headers, media_type="application/x-protobuf")
+
     endpoints: Mapping[str, Endpoint] = {
         "/snapshot": Endpoint(get_snapshot, ("GET",), guards.snapshot),
         "/policy": Endpoint(pushed(intake.POLICY, policy.MAX_BODY_BYTES), ("POST", "PUT"), guards.policy),
         "/templates": Endpoint(pushed(intake.TEMPLATES, templates.MAX_BODY_BYTES), ("PUT",), guards.policy),
         "/topologies": Endpoint(pushed(intake.TOPOLOGIES, pdroute.MAX_BODY_BYTES), ("PUT",), guards.policy),
         "/probe": Endpoint(run_probe, ("POST",), guards.probe),
+        "/dump": Endpoint(get_dump, ("GET",), guards.dump),
     }
     app = FastAPI(title="inferencecache: the controller's side", docs_url=None, redoc_url=None, openapi_url=None)
     app.router.routes.extend(Route(path, endpoint) for path, endpoint in endpoints.items())

@@ -21,20 +21,24 @@ from starlette.types import Receive, Scope, Send
 from inferencecache import __version__
 from inferencecache.server import json_messages
 from inferencecache.server.ingestion import Ingestion
+from inferencecache.server.peers import Readiness
 from inferencecache.server.services import Services
 from inferencecache.server.v1 import ERROR_SCHEMA, MESSAGES, PREFIX, error_response, v1_router
 
 _DESCRIPTION = "The RPCs of `inferencecache.v1alpha1.InferenceCache` as JSON: proto3's mapping, bytes in base64."
 
 
-def public_app(services: Services, ready: Callable[[], bool], ingestion: Ingestion) -> FastAPI:
-    """The port as an ASGI app; `ready` tells whether the server serves."""
+def public_app(services: Services, readiness: Readiness, ingestion: Ingestion) -> FastAPI:
+    """The port as an ASGI app."""
 
     async def healthz(_request: Request) -> Response:
         return PlainTextResponse("ok\n")
 
     async def readyz(_request: Request) -> Response:
-        return PlainTextResponse("ok\n") if ready() else PlainTextResponse("not ready", 503)
+        remark = readiness.remark
+        if not readiness.ready:
+            return PlainTextResponse(f"not ready: {remark}" if remark else "not ready", 503)
+        return PlainTextResponse(f"ok\n{remark}\n" if remark else "ok\n")
 
     async def metrics(_request: Request) -> Response:
         text = await asyncio.to_thread(services.metrics.exposition)

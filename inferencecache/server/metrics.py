@@ -61,6 +61,7 @@ class ServerMetrics:
         self.snapshot_auth = _auth("snapshot", registry)
         self.policy_auth = _auth("policy", registry)
         self.probe_auth = _auth("probe", registry)
+        self.dump_auth = _auth("dump", registry)
         self.ingestion_auth = Counter(
             "inferencecache_ingestion_auth",
             "Reports and events by the outcome of their caller's authentication.",

@@ -7,7 +7,7 @@ remark about it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,7 +36,7 @@ class PeerSettings:
 
 
 class Standing(Protocol):
-    """What `/readyz` asks."""
+    """How this server stands to the others."""
 
     @property
     def ready(self) -> bool:
@@ -81,6 +81,24 @@ async def joined(
 
 async def _warm(settings: PeerSettings, services: Services, instance: str) -> None:
     await warm_from(settings.warm_from, services.report, instance=instance, token_file=settings.warm_token_file)
+
+
+class Readiness:
+    """Whether the whole server may be asked: it serves, and has collected what others hold."""
+
+    def __init__(self, serving: Callable[[], bool], standing: Standing) -> None:
+        self._serving = serving
+        self._standing = standing
+
+    @property
+    def ready(self) -> bool:
+        """Send requests here."""
+        return self._serving() and self._standing.ready
+
+    @property
+    def remark(self) -> str:
+        """What an operator should know of this server's peers; empty if nothing."""
+        return self._standing.remark
 
 
 class _Alone:

@@ -11,9 +11,10 @@ import asyncio
 import signal
 import socket
 import time
-from collections.abc import AsyncIterator
+import uuid
+from collections.abc import AsyncIterator, Collection
 from contextlib import AsyncExitStack, asynccontextmanager, closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -27,12 +28,16 @@ from inferencecache.server.auth import Authenticator, Reviewer, any_service_acco
 from inferencecache.server.http import public_app
 from inferencecache.server.index import PrefixIndex
 from inferencecache.server.ingestion import Ingestion
+from inferencecache.server.inputs import Tokenizer
 from inferencecache.server.metrics import ServerMetrics
+from inferencecache.server.peers import PeerSettings, Readiness, joined
 from inferencecache.server.policy import PolicyStore
 from inferencecache.server.rpc import listener as rpc
 from inferencecache.server.rpc.service import methods_of
 from inferencecache.server.services import Services
 from inferencecache.server.sockets import BindAddress, bind
+from inferencecache.server.store import StoreSettings
+from inferencecache.server.tier2 import RedisTier2Prober
 from inferencecache.server.tls import ServingPair, TlsError
 
 SWEEP_SECONDS: Final = 60.0
@@ -65,6 +70,11 @@ class ServerSettings:
     tls: tuple[Path, Path] | None = None
     tokenizer_models_dir: str = ""
     engine_block_size: int = 16
+    peers: PeerSettings = field(default_factory=PeerSettings)
+    allowed_peer_sa: str = ""
+    """Who may call `/dump` besides the controller."""
+    probe_tier2_store: StoreSettings | None = None
+    """The store that the probe's third stage goes through; None skips that stage."""
 
 
 class StartError(Exception):
@@ -101,21 +111,31 @@ async def serve(settings: ServerSettings, stop: asyncio.Event, listening: asynci
     metrics = ServerMetrics()
     policies = PolicyStore()
     index = PrefixIndex(policies, on_eviction=metrics.evicted)
-    services = Services(index=index, policies=policies, metrics=metrics, block_size=settings.engine_block_size)
-    if settings.tokenizer_models_dir:
-        _log.warning("tokenizer_models_dir_ignored", tokenizer_models_dir=settings.tokenizer_models_dir)
+    services = Services(
+        index=index,
+        policies=policies,
+        metrics=metrics,
+        tokenizer=_tokenizer(settings.tokenizer_models_dir),
+        tier2=RedisTier2Prober(settings.probe_tier2_store) if settings.probe_tier2_store else None,
+        block_size=settings.engine_block_size,
+    )
+    instance = uuid.uuid4().hex
     async with AsyncExitStack() as stack:
         reviewer = await _reviewer(settings, stack)
         pair = _serving_pair(settings)
         sockets = _bind(settings, stack)
         ready = asyncio.Event()
         ingestion = _ingestion(settings, reviewer, metrics)
+        standing = await stack.enter_async_context(
+            joined(settings.peers, services, policies, metrics, instance=instance)
+        )
+        readiness = Readiness(ready.is_set, standing)
         admin = await stack.enter_async_context(
-            web.serving(admin_app(services, _guards(settings, reviewer, metrics)), sockets.snapshot)
+            web.serving(
+                admin_app(services, _guards(settings, reviewer, metrics), readiness, instance), sockets.snapshot
+            )
         )
-        public = await stack.enter_async_context(
-            web.serving(public_app(services, ready.is_set, ingestion), sockets.http)
-        )
+        public = await stack.enter_async_context(web.serving(public_app(services, readiness, ingestion), sockets.http))
         grpc = await stack.enter_async_context(
             rpc.serving(methods_of(services, ingestion), sockets.grpc, tls=pair.context if pair else None)
         )
@@ -156,6 +176,17 @@ class _Sockets:
         return Ports(*(each.getsockname()[1] for each in (self.grpc, self.http, self.snapshot)))
 
 
+def _tokenizer(models_dir: str) -> Tokenizer | None:
+    if not models_dir:
+        return None
+    try:
+        from inferencecache.server.tokenizer import load
+    except ImportError as error:
+        _log.warning("tokenizer_models_dir_ignored", tokenizer_models_dir=models_dir, error=str(error))
+        return None
+    return load(Path(models_dir))
+
+
 def _bind(settings: ServerSettings, stack: AsyncExitStack) -> _Sockets:
     addresses = (settings.grpc_bind_address, settings.http_bind_address, settings.snapshot_bind_address)
     try:
@@ -192,6 +223,7 @@ async def _reviewer(settings: ServerSettings, stack: AsyncExitStack) -> Reviewer
 
 def _guards(settings: ServerSettings, reviewer: Reviewer | None, metrics: ServerMetrics) -> Guards:
     expected = settings.allowed_controller_sa
+    peers = {expected, settings.allowed_peer_sa} - {""}
     if not expected:
         _log.warning("controller_auth_disabled")
         return Guards()
@@ -203,11 +235,11 @@ def _guards(settings: ServerSettings, reviewer: Reviewer | None, metrics: Server
         policy_audience=settings.policy_audience,
     )
 
-    def guard(audience: str, results: Counter) -> Authenticator:
+    def guard(audience: str, results: Counter, allowed: Collection[str] = (expected,)) -> Authenticator:
         return Authenticator(
             reviewer,
             audience=audience,
-            allowed=lambda username: username == expected,
+            allowed=allowed.__contains__,
             count=lambda result: results.labels(result).inc(),
             clock=time.monotonic,
         )
@@ -216,6 +248,7 @@ def _guards(settings: ServerSettings, reviewer: Reviewer | None, metrics: Server
         snapshot=guard(settings.controller_audience, metrics.snapshot_auth),
         policy=guard(settings.policy_audience, metrics.policy_auth),
         probe=guard(settings.controller_audience, metrics.probe_auth),
+        dump=guard(settings.controller_audience, metrics.dump_auth, peers),
     )
 
 

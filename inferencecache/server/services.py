@@ -14,7 +14,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable
 from typing import Final
 
-from inferencecache.server import probe, snapshot
+from inferencecache.server import probe, snapshot, warm
 from inferencecache.server.clock import Clock
 from inferencecache.server.faults import Faults
 from inferencecache.server.index import RESERVED_TENANT, PrefixIndex
@@ -162,6 +162,10 @@ class Services:
     def snapshot(self) -> bytes:
         """GET /snapshot: the JSON document."""
         return snapshot.render(self._index.snapshot())
+
+    def dump(self) -> AsyncIterator[bytes]:
+        """GET /dump: the whole index, for a server that starts empty."""
+        return warm.dump(self._index)
 
     async def probe(self, body: bytes) -> ProbeResult:
         """POST /probe: every stage's outcome.

@@ -16,6 +16,7 @@ from inferencecache.server.sockets import BindAddress
 from inferencecache.wire.service import METHODS
 from inferencecache.wire.v1alpha1 import inferencecache_pb2 as pb
 
+CONTROLLERS = ("/snapshot", "/policy", "/probe", "/templates", "/topologies", "/dump")
 LOCAL = BindAddress("127.0.0.1", 0)
 SCHEME, TENANT, MODEL = "vllm", "team-a", "m"
 
@@ -32,7 +33,7 @@ class Running:
         return f"127.0.0.1:{self.ports.grpc}"
 
     def url(self, path: str) -> str:
-        port = self.ports.snapshot if path in ("/snapshot", "/policy", "/probe") else self.ports.http
+        port = self.ports.snapshot if path in CONTROLLERS else self.ports.http
         return f"http://127.0.0.1:{port}{path}"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -71,6 +72,13 @@ def test_flags_about_callers_that_go_together_pass(flags: dict[str, Any]) -> Non
         (["--insecure-disable-auth", "--http-bind-address=:99999"], "--http-bind-address"),
         (["--insecure-disable-auth", "--snapshot-bind-address=::1:80"], "--snapshot-bind-address"),
         (["--insecure-disable-auth", "--no-such-flag"], "--no-such-flag"),
+        (["--insecure-disable-auth", "--index-store=http://x"], "--index-store: "),
+        (["--insecure-disable-auth", "--probe-t2-store=redis://"], "--probe-t2-store: "),
+        (["--insecure-disable-auth", "--index-store=redis://x", "--warm-from=http://y/dump"], "mutually exclusive"),
+        (["--insecure-disable-auth", "--index-store-password-file=p"], "needs --index-store"),
+        (["--insecure-disable-auth", "--warm-token-file=p"], "needs --warm-from"),
+        (["--insecure-disable-auth", "--warm-from=peer:8081"], "needs the URL"),
+        (["--insecure-disable-auth", "--allowed-peer-sa= x"], "leading/trailing whitespace"),
         (["--insecure-disable-auth=perhaps"], "needs true or false"),
     ],
 )
@@ -128,3 +136,23 @@ def test_log_flags_are_trimmed_and_read_in_any_case(
 ) -> None:
     _, logs = started(monkeypatch, "--insecure-disable-auth", *args)
     assert logs == {"encoder": encoder, "level": level}
+
+
+def test_flags_about_other_servers_reach_the_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    settings, _ = started(
+        monkeypatch,
+        "--insecure-disable-auth",
+        "--index-store=rediss://me@store:7000/2",
+        "--index-store-password-file=/secret",
+        "--probe-t2-store=redis://tier2",
+    )
+    store = settings.peers.index_store
+    assert (store.host, store.port, store.database, store.tls) == ("store", 7000, 2, True)
+    assert store.password_file == Path("/secret")
+    assert settings.probe_tier2_store.host == "tier2"
+    settings, _ = started(
+        monkeypatch, "--insecure-disable-auth", "--warm-from=http://peer:8081/dump", "--warm-token-file=/token"
+    )
+    assert settings.peers.warm_from == "http://peer:8081/dump"
+    assert settings.peers.warm_token_file == Path("/token")
+    assert settings.peers.index_store is None
