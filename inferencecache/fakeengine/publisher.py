@@ -65,6 +65,7 @@ class Publisher:
         self._faults = faults
         self._context = zmq.Context()
         self._pub: zmq.Socket[bytes] | None = None
+        self._listeners = 0
         self._router: zmq.Socket[bytes] | None = None
 
     async def open(self) -> None:
@@ -73,7 +74,8 @@ class Publisher:
         Raises:
             OSError: an address cannot be had.
         """
-        self._pub = await self._bound(zmq.PUB, self.endpoint)
+        self._pub = await self._bound(zmq.XPUB, self.endpoint)
+        self._pub.setsockopt(zmq.XPUB_VERBOSER, 1)
         self.endpoint = self._pub.getsockopt_string(zmq.LAST_ENDPOINT)
         if self.replay_endpoint:
             self._router = await self._bound(zmq.ROUTER, self.replay_endpoint)
@@ -107,6 +109,7 @@ class Publisher:
         if self._pub is not None:
             self._pub.close()
             self._pub = None
+            self._listeners = 0
 
     def terminate(self) -> None:
         """Close for good."""
@@ -124,6 +127,13 @@ class Publisher:
     def writable(self) -> bool:
         """Whether a batch can be sent without waiting: always, as PUB drops what a slow reader leaves."""
         return self._pub is not None and bool(self._pub.poll(0, zmq.POLLOUT))
+
+    @property
+    def listeners(self) -> int:
+        """Subscriptions of the moment. A batch that is published when there is one arrives."""
+        while self._pub is not None and self._pub.poll(0):
+            self._listeners += 1 if self._pub.recv()[:1] == b"\x01" else -1
+        return self._listeners
 
     def publish(self, payload: bytes) -> None:
         """Send one batch to whoever listens. Never waits."""

@@ -19,7 +19,6 @@ from tests.integration.subscriber.world import (
     held_by,
     known_to,
     sidecar,
-    sidecar_settings,
     world,
 )
 
@@ -85,7 +84,7 @@ async def test_replies_of_two_and_of_three_frames(replay_topic: bool) -> None:
     settings = engine_settings(replay="tcp://127.0.0.1:*", replay_topic=replay_topic)
     async with running() as server, engine_running(settings) as engine:
         await churn(engine, 50)
-        async with sidecar(sidecar_settings(engine, server.target())):
+        async with sidecar(engine, server.target()):
             assert await agreed(engine, server.url("/dump"))
 
 
@@ -112,14 +111,14 @@ async def test_a_late_joiner_asks_for_everything() -> None:
     settings = engine_settings(replay="tcp://127.0.0.1:*", cache_blocks=50)
     async with running() as server, engine_running(settings) as engine:
         await churn(engine, 300)
-        async with sidecar(sidecar_settings(engine, server.target())):
+        async with sidecar(engine, server.target()):
             assert await agreed(engine, server.url("/dump"))
 
 
 async def test_a_late_joiner_without_replay_says_nothing_of_what_continues_the_unknown() -> None:
     async with running() as server, engine_running(engine_settings()) as engine:
         await engine.complete([1] * 8)
-        async with sidecar(sidecar_settings(engine, server.target())) as late:
+        async with sidecar(engine, server.target()) as late:
             await late.connected()
             await engine.complete([1] * 16)
             await engine.complete([2] * 8)
@@ -151,9 +150,12 @@ async def test_several_ranks(encoding: Encoding, port_pairs: tuple[int, int]) ->
 
 async def test_an_engine_that_starts_after_the_sidecar(free_port: int) -> None:
     endpoint = f"tcp://127.0.0.1:{free_port}"
-    async with running() as server, engine_running(engine_settings()) as elsewhere:
-        settings = sidecar_settings(elsewhere, server.target(), engine_endpoint=endpoint)
-        async with sidecar(settings) as early, engine_running(engine_settings(bind=endpoint)) as engine:
+    async with running() as server, engine_running(engine_settings(bind=endpoint)) as engine:
+        publisher = engine.ranks[0].publisher
+        publisher.close()
+        async with sidecar(engine, server.target(), engine_endpoint=endpoint) as early:
+            await eventually(lambda: early.subscriber.servers.deliveries)
+            await publisher.open()
             await early.connected()
             await churn(engine, 20)
             assert await agreed(engine, server.url("/dump"))

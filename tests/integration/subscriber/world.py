@@ -128,12 +128,14 @@ def sidecar_settings(engine: Engine, *servers: str, **settings: Any) -> Subscrib
 class Sidecar:
     """A sidecar at work."""
 
+    engine: Engine
     subscriber: Subscriber
     stop: asyncio.Event
     task: asyncio.Task[None]
 
     async def connected(self) -> None:
-        """Wait until it hears the engine, on all ranks."""
+        """Wait until it hears what the engine publishes, on all ranks."""
+        await eventually(lambda: all(rank.publisher.listeners for rank in self.engine.ranks))
         await eventually(lambda: all(source.connected for source in self.subscriber.sources))
 
     async def end(self) -> None:
@@ -148,13 +150,14 @@ class Sidecar:
 
 
 @asynccontextmanager
-async def sidecar(settings: SubscriberSettings) -> AsyncIterator[Sidecar]:
-    """A sidecar, until the end of the context."""
+async def sidecar(engine: Engine, *servers: str, **fields: Any) -> AsyncIterator[Sidecar]:
+    """A sidecar of that engine, until the end of the context."""
+    settings = sidecar_settings(engine, *servers, **fields)
     subscriber = Subscriber(settings)
     stop = asyncio.Event()
     task = asyncio.create_task(subscriber.run(stop))
     try:
-        yield Sidecar(subscriber, stop, task)
+        yield Sidecar(engine, subscriber, stop, task)
     finally:
         stop.set()
         await asyncio.wait((task,))
@@ -182,7 +185,6 @@ async def world(
     """An engine and a sidecar that hears it, beside a server."""
     async with AsyncExitStack() as stack:
         made = await stack.enter_async_context(engine_running(engine or engine_settings()))
-        settings = sidecar_settings(made, server.target(), **sidecar_fields)
-        at_work = await stack.enter_async_context(sidecar(settings))
+        at_work = await stack.enter_async_context(sidecar(made, server.target(), **sidecar_fields))
         await at_work.connected()
         yield World(made, server, at_work)

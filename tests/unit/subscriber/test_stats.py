@@ -1,0 +1,82 @@
+"""The load signal: when it is told, when it is stale, and what is said of that (spec 08 §9)."""
+
+from __future__ import annotations
+
+import pytest
+from structlog.testing import capture_logs
+
+from inferencecache.subscriber.scrape import ScrapeError
+from inferencecache.subscriber.stats import SGLANG_METRICS, VLLM_METRICS, Freshness, Pages
+
+
+def told(ticks: str) -> list[tuple[str, str | None]]:
+    """Levels and machine-stable events of the lines that ticks cause; `.` is a delivery and `x` none."""
+    freshness = Freshness()
+    with capture_logs() as lines:
+        for tick in ticks:
+            freshness.succeeded() if tick == "." else freshness.failed("why")
+    return [(line["log_level"], line.get("event_")) for line in lines]
+
+
+def test_two_failures_are_warnings_the_third_is_an_error_and_then_there_is_silence() -> None:
+    assert told("xxxxx") == [
+        ("warning", None),
+        ("warning", None),
+        ("error", "load_signal_stale"),
+        ("debug", None),
+        ("debug", None),
+    ]
+
+
+def test_a_return_is_told_once_and_only_after_an_error() -> None:
+    assert told("xx..") == [("warning", None), ("warning", None)]
+    assert told("xxxx..")[-1] == ("info", "load_signal_recovered")
+    assert len(told("xxxx..")) == 5
+
+
+@pytest.mark.parametrize(
+    ("ticks", "words"),
+    [
+        ("xxx", "this process has not delivered the engine's load yet"),
+        (".xxx", "this process delivers the engine's load no longer"),
+    ],
+)
+def test_it_is_said_whether_this_process_ever_delivered(ticks: str, words: str) -> None:
+    freshness = Freshness()
+    with capture_logs() as lines:
+        for tick in ticks:
+            freshness.succeeded() if tick == "." else freshness.failed("why")
+    assert lines[-1]["event"] == words
+
+
+async def test_the_page_is_asked_for_where_it_was_found_last() -> None:
+    asked: list[str] = []
+    alive = {SGLANG_METRICS}
+
+    async def get(url: str, _within: float) -> str:
+        asked.append(url)
+        if url not in alive:
+            raise ScrapeError(f"{url}: connection refused", refused=True)
+        return "page"
+
+    pages = Pages([VLLM_METRICS, SGLANG_METRICS], get)
+    assert await pages.get() == "page"
+    assert await pages.get() == "page"
+    assert asked == [VLLM_METRICS, SGLANG_METRICS, SGLANG_METRICS]
+    alive = {VLLM_METRICS}
+    assert await pages.get() == "page"
+    assert asked[3:] == [SGLANG_METRICS, VLLM_METRICS]
+
+
+async def test_another_address_is_tried_only_where_nobody_listens() -> None:
+    asked: list[str] = []
+
+    async def get(url: str, _within: float) -> str:
+        asked.append(url)
+        raise ScrapeError(f"{url}: HTTP status 500")
+
+    pages = Pages([VLLM_METRICS, SGLANG_METRICS], get)
+    for _ in range(2):
+        with pytest.raises(ScrapeError, match="8000"):
+            await pages.get()
+    assert asked == [VLLM_METRICS, VLLM_METRICS]
