@@ -13,8 +13,9 @@ same way as in an outage.
 
 The log is trimmed: what is older than the longest TTL holds nothing alive. A store that lost the log (emptied,
 replaced, restarted without persistence) gets it anew: one server creates the stream, the store lets it be exactly one,
-and that server appends what it holds. Nothing here is precious. A record that is lost costs a few misses, or hints at a
-block that is gone, until producers report again or the TTL ends it; every such loss is counted.
+and that server appends what it holds. So does one whose buffer overflowed in an outage. Nothing here is precious. A
+record that is lost costs a few misses, or hints at a block that is gone, until producers report again or the TTL ends
+it; every such loss is counted.
 """
 
 from __future__ import annotations
@@ -117,6 +118,8 @@ class SharedLog:
         self._history = History()
         self._documents: dict[str, bytes] = {}
         self._documents_as_of = START
+        # The log lacks something this server holds, so this server has to write all it holds.
+        self._incomplete = False
         self._seeding: Iterator[Record] | None = None
         self._turn_ends = 0.0
         # Set when there is more to send, and when what is on its way got less.
@@ -174,8 +177,7 @@ class SharedLog:
         raise AssertionError("a session only ends by failing")
 
     async def _session(self, stream: LogStream) -> None:
-        if await stream.create():
-            self._seeding = self._everything()
+        self._incomplete |= await stream.create()
         end = await stream.end()
         if end < self._position:
             # Another log, or a younger one; what of it was met before is known by its numbers.
@@ -184,6 +186,9 @@ class SharedLog:
         while self._position < end and await self._read(stream):
             pass
         self._outbox.rewind()
+        if self._incomplete:
+            self._incomplete = False
+            self._seeding = self._everything()
         self._go_live()
         await _side_by_side(self._follow(stream), self._send(stream), self._seed(), self._tend(stream))
 
@@ -209,6 +214,7 @@ class SharedLog:
         for old in dropped:
             self._metrics.overflowed.inc()
             self._release(old)
+            self._incomplete = True
         self._pushed.set()
         return entry
 
@@ -231,7 +237,7 @@ class SharedLog:
             await self._returned.wait()
 
     async def _seed(self) -> None:
-        """Write what this server holds into the log it created; an interrupted walk goes on in the next session."""
+        """Write what this server holds into a log that lacks it; an interrupted walk goes on in the next session."""
         while self._seeding is not None:
             record = next(self._seeding, None)
             if record is None:

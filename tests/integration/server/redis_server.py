@@ -17,11 +17,12 @@ from redis import Redis
 class RedisServer:
     """One server process. It keeps nothing: a restart comes back empty."""
 
-    def __init__(self, directory: Path, *arguments: str) -> None:
+    def __init__(self, directory: Path, *arguments: str, tls: bool = False) -> None:
         binary = shutil.which("redis-server") or shutil.which("valkey-server")
         assert binary, "these tests need redis-server or valkey-server on PATH: hack/get-redis.sh finds or installs it"
         self._binary = binary
         self._arguments = arguments
+        self._tls = tls
         self._directory = directory
         self._process: subprocess.Popen[bytes] | None = None
         with socket.socket() as probe:
@@ -44,10 +45,11 @@ class RedisServer:
 
     def start(self) -> None:
         """Start the server and wait until it answers."""
+        ports = ("--port", "0", "--tls-port", str(self.port)) if self._tls else ("--port", str(self.port))
         with (self._directory / "redis.log").open("ab") as log:
             self._process = subprocess.Popen(
                 [
-                    self._binary, "--port", str(self.port), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no",
+                    self._binary, *ports, "--bind", "127.0.0.1", "--save", "", "--appendonly", "no",
                     "--dir", str(self._directory), *self._arguments,
                 ],
                 stdout=log,

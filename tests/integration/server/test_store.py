@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable, Iterable
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 from prometheus_client import CollectorRegistry
 
+from inferencecache.kube.pki import issue, make_ca
 from inferencecache.server.store import DOCUMENT, EVENT, Record, SharedLog, State, parse
 from inferencecache.server.store.stream import DOCUMENTS, LOG
 from tests.integration.server.redis_server import RedisServer
@@ -263,7 +265,7 @@ async def test_foreign_entries_in_the_log_are_counted_and_passed_over(redis: Red
         assert server.metric("missed_records_total", reason="unreadable") == 1
 
 
-async def test_a_buffer_that_overflows_loses_its_oldest_records_only_for_the_others(redis: RedisServer) -> None:
+async def test_after_a_buffer_overflowed_a_server_writes_all_it_holds(redis: RedisServer) -> None:
     redis.kill()
     async with Server(redis.url, buffer_bytes=1000, warm_seconds=0.0).running() as server:
         bodies = [b"%d" % number for number in range(20)]
@@ -272,11 +274,12 @@ async def test_a_buffer_that_overflows_loses_its_oldest_records_only_for_the_oth
         lost = server.metric("missed_records_total", reason="overflow")
         assert lost is not None
         assert 0 < lost < 20
+        server.holds.append(Record(EVENT, b"held"))
         redis.start()
         await server.live()
-        await settled(server.accept(b"end"))
+        await until(lambda: server.bodies()[-1] == b"held")
         async with servers(redis.url, 1) as (late,):
-            assert late.bodies() == [*bodies[int(lost) :], b"end"]
+            assert late.bodies() == [*bodies[int(lost) :], b"held"]
 
 
 async def test_a_log_that_is_too_large_is_cut_at_its_old_end(redis: RedisServer) -> None:
@@ -312,6 +315,23 @@ async def test_a_password_comes_from_a_file_and_is_read_anew_for_every_connectio
             await until(lambda: server.log.state is State.DEGRADED)
             password.write_text("second\n")
             await server.live()
+
+
+async def test_a_store_behind_tls_is_trusted_by_its_authority_only(tmp_path: Path) -> None:
+    now = datetime.now(UTC)
+    authority = make_ca("store", now=now, lifetime=timedelta(days=1))
+    pair = issue(authority, ["127.0.0.1"], now=now, lifetime=timedelta(days=1))
+    for name, content in (("ca.crt", authority.certificate), ("tls.crt", pair.certificate), ("tls.key", pair.key)):
+        (tmp_path / name).write_bytes(content)
+    flags = {"--tls-ca-cert-file": "ca.crt", "--tls-cert-file": "tls.crt", "--tls-key-file": "tls.key"}
+    arguments = [text for flag, name in flags.items() for text in (flag, str(tmp_path / name))]
+    with RedisServer(tmp_path, "--tls-auth-clients", "no", *arguments, tls=True) as redis:
+        ca_file = tmp_path / "ca.crt"
+        async with servers(f"rediss://127.0.0.1:{redis.port}?ca_file={ca_file}", 1) as (server,):
+            await settled(server.accept(b"secret"))
+        async with Server(f"rediss://127.0.0.1:{redis.port}", warm_seconds=0.0).running() as stranger:
+            await until(lambda: stranger.log.state is State.DEGRADED)
+            assert stranger.accept(b"x") == [None]
 
 
 async def test_a_key_of_another_kind_in_the_place_of_the_log_degrades_and_is_left_alone(redis: RedisServer) -> None:
