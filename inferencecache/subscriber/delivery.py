@@ -23,7 +23,7 @@ from msgspec import Struct
 from inferencecache.subscriber.chain import Add, Delta
 from inferencecache.subscriber.channel import DEADLINE_EXCEEDED, UNAVAILABLE, Channel, RpcError
 from inferencecache.subscriber.messages import PUBLISH, REPORT, Identity
-from inferencecache.subscriber.outbox import PARCEL, Additions, Clearing, Outbox, Parcel
+from inferencecache.subscriber.outbox import CAPACITY, PARCEL, Additions, Clearing, Outbox, Parcel
 from inferencecache.wire.v1alpha1 import inferencecache_pb2 as pb
 
 RPC_SECONDS: Final = 5.0
@@ -83,11 +83,11 @@ class Delivery:
         *,
         window: float = 0.1,
         backoff: Backoff = Backoff(),  # noqa: B008 - frozen
-        capacity: int | None = None,
+        capacity: int = CAPACITY,
     ) -> None:
         self.channel = channel
         self.counts = DeliveryCounts()
-        self.outbox = Outbox() if capacity is None else Outbox(capacity)
+        self.outbox = Outbox(capacity)
         self.failing = 0
         """Attempts that failed in a row."""
         self._identity = identity

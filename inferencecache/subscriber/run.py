@@ -25,6 +25,7 @@ from inferencecache.subscriber.delivery import Backoff, Delivery
 from inferencecache.subscriber.health import Listening, Parts, serving
 from inferencecache.subscriber.load import LoadReader, LoadSettings
 from inferencecache.subscriber.messages import Identity
+from inferencecache.subscriber.outbox import CAPACITY
 from inferencecache.subscriber.pipeline import Pipeline
 from inferencecache.subscriber.servers import Servers, Target
 from inferencecache.subscriber.sockets import of_rank
@@ -61,6 +62,8 @@ class SubscriberSettings:
     health: tuple[str, int] | None = ("", 9095)
     redial: float = 1.0
     backoff: Backoff = Backoff()  # noqa: RUF009 - frozen
+    capacity: int = CAPACITY
+    """Changes that may be pending for one server."""
 
     @property
     def metrics_urls(self) -> list[str]:
@@ -123,7 +126,12 @@ class Subscriber:
             on_loss=lambda: delivery.look(),
         )
         delivery = Delivery(
-            channel, settings.identity, self.pipeline.chain.holds, window=settings.window, backoff=settings.backoff
+            channel,
+            settings.identity,
+            self.pipeline.chain.holds,
+            window=settings.window,
+            backoff=settings.backoff,
+            capacity=settings.capacity,
         )
         return delivery
 

@@ -17,6 +17,12 @@ def port_pairs() -> tuple[int, int]:
     return _free(2), _free(2)
 
 
+@pytest.fixture
+def two_ports() -> tuple[int, int]:
+    """Two ports that were free a moment ago."""
+    return _free(), _free()
+
+
 def _free(count: int = 1) -> int:
     while True:
         with socket.socket() as first:
