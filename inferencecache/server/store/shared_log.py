@@ -142,7 +142,7 @@ class SharedLog:
             What is done when the record is in the log and in this server's index, after all that were accepted before
             it; None if it is in this index already and goes into the log as soon as that can be.
         """
-        if record.kind == DOCUMENT and self._documents.get(record.name) == record.body:
+        if record.kind == DOCUMENT and self._in_force(record):
             return None
         if not self._live:
             self._apply(record)
@@ -208,6 +208,11 @@ class SharedLog:
             _log.warning("index_store_lost", store=self._settings.address, reason=str(reason) or type(reason).__name__)
 
     # What goes into the log.
+
+    def _in_force(self, document: Record) -> bool:
+        """Whether it is the newest of its name, and no other is on its way to become that."""
+        coming = any(entry.record.name == document.name for entry in self._outbox)
+        return not coming and self._documents.get(document.name) == document.body
 
     def _push(self, record: Record, *, applied: bool) -> Entry:
         entry, dropped = self._outbox.push(record, applied=applied)

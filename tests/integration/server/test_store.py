@@ -149,6 +149,13 @@ async def test_pushing_the_document_in_force_again_writes_nothing(redis: RedisSe
         assert server.bodies() == [b"1"]
 
 
+async def test_a_document_is_pushed_again_while_another_is_on_its_way(redis: RedisServer) -> None:
+    async with servers(redis.url, 1) as (server,):
+        await settled([server.log.accept(Record(DOCUMENT, b"1", "policy"))])
+        await settled([server.log.accept(Record(DOCUMENT, body, "policy")) for body in (b"2", b"1")])
+        assert server.bodies() == [b"1", b"2", b"1"]
+
+
 async def test_an_outage_degrades_and_what_was_accepted_in_it_reaches_all_once_it_ends(redis: RedisServer) -> None:
     async with servers(redis.url, 2) as (one, two):
         await settled(one.accept(b"before"))
