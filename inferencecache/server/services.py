@@ -25,8 +25,10 @@ from inferencecache.server.metrics import ServerMetrics
 from inferencecache.server.pdroute import NO_HINT, PDRouter
 from inferencecache.server.policy import PolicyStore
 from inferencecache.server.probe import Prober, ProbeResult, Tier2Prober
+from inferencecache.server.rendering import Renderer
 from inferencecache.server.streams import EventHub, stream_metrics
 from inferencecache.server.templates import RENDER_ERROR, TemplateStore
+from inferencecache.server.workers import Workers
 from inferencecache.wire.v1alpha1 import inferencecache_pb2 as pb
 
 SWEEP_SLICE: Final = 500
@@ -54,15 +56,17 @@ class Services:
         self._policies = policies
         self._wall_us = clock.wall_us
         self._faults = Faults(metrics)
-        self._templates = TemplateStore()
+        templates = TemplateStore()
         self._topologies = PDRouter(index, policies)
         self._events = EventHub()
         self._intake = Intake(
-            State(index, policies, self._templates, self._topologies, self._events),
+            State(index, policies, templates, self._topologies, self._events),
             metrics=metrics,
             faults=self._faults,
             wall_us=clock.wall_us,
         )
+        workers = Workers()
+        self._renderer = Renderer(templates, tokenizer=tokenizer, workers=workers, block_size=block_size)
         self._lookups = LookupService(
             index=index,
             policies=policies,
@@ -71,6 +75,7 @@ class Services:
             tokenizer=tokenizer,
             block_size=block_size,
             clock=clock,
+            workers=workers,
         )
         self._prober = Prober(index, tier2=tier2, clock=clock)
         metrics.watch_entries(index.entries_by_model)
@@ -118,10 +123,12 @@ class Services:
             )
         return reply
 
-    def render_template(self, request: pb.RenderTemplateRequest) -> pb.RenderTemplateResponse:
-        """RenderTemplate. Never raises."""
+    def render_template(
+        self, request: pb.RenderTemplateRequest
+    ) -> pb.RenderTemplateResponse | Awaitable[pb.RenderTemplateResponse]:
+        """RenderTemplate: the reply, or an awaitable of it that must be awaited. Never raises."""
         try:
-            return self._templates.render(request)
+            return self._renderer.render(request)
         except Exception as error:
             self._faults.record("RenderTemplate", error)
             return pb.RenderTemplateResponse(reason_code=RENDER_ERROR)

@@ -11,9 +11,7 @@ far as it is stable, so a template reads best with its mutable slots last.
 A template belongs to its namespace. A tenant, which is a namespace, renders the templates of its own; those of others
 do not exist for it, as their texts may be nobody else's business.
 
-`stable_prefix_hash` stays empty, which tells the caller to hash the prompt, or to let LookupRoute do it. The index is
-keyed by tokens, and a template names no model whose tokens these would be; another hash in its place would match
-nothing.
+Rendering is text only. What a prompt's stable part is as tokens, and so as a key of the index, `rendering` finds out.
 """
 
 from __future__ import annotations
@@ -26,7 +24,7 @@ from typing import Final, Literal, NamedTuple
 import msgspec
 from msgspec import Struct, field
 
-from inferencecache.wire.v1alpha1.inferencecache_pb2 import RenderTemplateRequest, RenderTemplateResponse
+from inferencecache.wire.v1alpha1.inferencecache_pb2 import RenderTemplateRequest
 
 MAX_BODY_BYTES: Final = 4 << 20
 MAX_PROMPT_BYTES: Final = 1 << 20
@@ -34,7 +32,6 @@ MAX_PROMPT_BYTES: Final = 1 << 20
 
 VERSION: Final = 1
 
-OK: Final = "OK"
 TEMPLATE_NOT_FOUND: Final = "TEMPLATE_NOT_FOUND"
 RENDER_ERROR: Final = "RENDER_ERROR"
 
@@ -56,13 +53,23 @@ class Slot(Struct, rename="camel", forbid_unknown_fields=True, frozen=True):
 
 
 class Template(Struct, rename="camel", forbid_unknown_fields=True, frozen=True):
-    """One PromptTemplate. `revision` is the controller's name for this state of it; empty: one is derived from it."""
+    """One PromptTemplate.
+
+    Attributes:
+        namespace: of the object, and of everybody who may use it.
+        name: of the object.
+        body: in the language above.
+        slots: the variables that `body` may name.
+        revision: the controller's name for this state of it; empty: one is derived from it.
+        model: whose prompts it makes; empty if that is not known.
+    """
 
     namespace: str
     name: str
     body: str
     slots: list[Slot] = []
     revision: str = ""
+    model: str = field(default="", name="modelID")
 
 
 class TemplatesDocument(Struct, rename="camel", forbid_unknown_fields=True, frozen=True):
@@ -84,11 +91,29 @@ class Placeholder(NamedTuple):
     slot: str
 
 
+class Rendered(NamedTuple):
+    """A prompt, how much of it is stable (its beginning up to the first mutable slot), and whose it is."""
+
+    prompt: str
+    stable: str
+    model: str
+    revision: str
+
+
+class NotRendered(NamedTuple):
+    """Why there is no prompt; `revision` is empty if there is no template."""
+
+    reason: str
+    revision: str = ""
+
+
 class _Compiled(NamedTuple):
     parts: tuple[Text | Placeholder, ...] | None
     slots: frozenset[str]
     required: frozenset[str]
+    mutable: frozenset[str]
     revision: str
+    model: str
 
 
 class TemplateStore:
@@ -114,21 +139,20 @@ class TemplateStore:
                 parts,
                 frozenset(slot.name for slot in template.slots),
                 frozenset(slot.name for slot in template.slots if slot.required),
+                frozenset(slot.name for slot in template.slots if slot.slot_type == "Mutable"),
                 template.revision or _revision(template),
+                template.model,
             )
         self._templates = compiled
         return complaints
 
-    def render(self, request: RenderTemplateRequest) -> RenderTemplateResponse:
-        """RenderTemplate: the prompt, or the reason why there is none."""
+    def render(self, request: RenderTemplateRequest) -> Rendered | NotRendered:
+        """The prompt that `request` asks for."""
         namespace, _, name = request.template_ref.partition("/")
         template = self._templates.get((namespace, name)) if namespace == request.tenant_id else None
         if template is None:
-            return RenderTemplateResponse(reason_code=TEMPLATE_NOT_FOUND)
-        prompt = _render(template, request.variables)
-        if prompt is None:
-            return RenderTemplateResponse(reason_code=RENDER_ERROR, template_revision=template.revision)
-        return RenderTemplateResponse(rendered_prompt=prompt, reason_code=OK, template_revision=template.revision)
+            return NotRendered(TEMPLATE_NOT_FOUND)
+        return _render(template, request.variables) or NotRendered(RENDER_ERROR, template.revision)
 
 
 def parse(body: bytes) -> TemplatesDocument:
@@ -184,14 +208,23 @@ def _parts(body: str) -> Iterator[Text | Placeholder]:
     yield Text(body[at:])
 
 
-def _render(template: _Compiled, variables: Mapping[str, str]) -> bytes | None:
+def _render(template: _Compiled, variables: Mapping[str, str]) -> Rendered | None:
     """None: the template is broken, a required variable is missing, one fits no slot, or the prompt is too long."""
     if template.parts is None or not template.required <= variables.keys() <= template.slots:
         return None
-    prompt = "".join(
-        part.text if isinstance(part, Text) else variables.get(part.slot, "") for part in template.parts
-    ).encode()
-    return prompt if len(prompt) <= MAX_PROMPT_BYTES else None
+    texts = [part.text if isinstance(part, Text) else variables.get(part.slot, "") for part in template.parts]
+    prompt = "".join(texts)
+    if len(prompt) > MAX_PROMPT_BYTES or len(prompt.encode()) > MAX_PROMPT_BYTES:
+        return None
+    first_mutable = next(
+        (
+            number
+            for number, part in enumerate(template.parts)
+            if isinstance(part, Placeholder) and part.slot in template.mutable
+        ),
+        len(texts),
+    )
+    return Rendered(prompt, "".join(texts[:first_mutable]), template.model, template.revision)
 
 
 def _revision(template: Template) -> str:

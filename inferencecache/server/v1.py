@@ -84,7 +84,8 @@ def v1_router(services: Services, ingestion: Ingestion) -> APIRouter:
         return services.lookup_pd_route(request)
 
     async def render_template(request: pb.RenderTemplateRequest) -> Message:
-        return services.render_template(request)
+        reply = services.render_template(request)
+        return reply if isinstance(reply, Message) else await reply
 
     _add(
         router,

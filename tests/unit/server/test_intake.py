@@ -15,7 +15,7 @@ from inferencecache.server.pdroute import PDRouter
 from inferencecache.server.policy import PolicyStore
 from inferencecache.server.store import DOCUMENT, EVENT, UPDATE, Record
 from inferencecache.server.streams import EventHub
-from inferencecache.server.templates import TemplateStore
+from inferencecache.server.templates import Rendered, TemplateStore
 from inferencecache.wire.v1alpha1 import inferencecache_pb2 as pb
 from tests.unit.server.callers import NOW_US
 
@@ -156,7 +156,8 @@ async def test_every_document_comes_into_force_on_servers_that_read_the_log() ->
         second.intake.apply(record)
     assert second.state.policies.of("t").minimum_matched_tokens == 7
     rendered = second.state.templates.render(pb.RenderTemplateRequest(template_ref="t/n", tenant_id="t"))
-    assert rendered.rendered_prompt == b"x"
+    assert isinstance(rendered, Rendered)
+    assert rendered.prompt == "x"
     routed = second.state.topologies.route(pb.LookupPDRouteRequest(pd_topology_ref="t/pd", tenant_id="t"), NOW_US)
     assert (routed.prefill_replica_id, routed.decode_replica_id) == ("a", "b")
 

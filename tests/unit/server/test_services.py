@@ -861,5 +861,6 @@ def test_any_bytes_that_are_a_request_have_an_answer(body: bytes) -> None:
 
 def test_rpcs_without_data_answer_so_that_callers_go_on() -> None:
     services = Server().services
-    assert services.render_template(pb.RenderTemplateRequest()).reason_code == "TEMPLATE_NOT_FOUND"
+    rendered = services.render_template(pb.RenderTemplateRequest())
+    assert rendered == pb.RenderTemplateResponse(reason_code="TEMPLATE_NOT_FOUND")
     assert services.lookup_pd_route(pb.LookupPDRouteRequest()) == pb.LookupPDRouteResponse(reason_code="NO_HINT")
