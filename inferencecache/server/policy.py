@@ -10,6 +10,7 @@ tenant themselves.
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Mapping
 from typing import Annotated, Final, NamedTuple
 
@@ -17,7 +18,6 @@ import msgspec
 from msgspec import Meta, Struct, field
 
 from inferencecache.server.index import RESERVED_TENANT
-from inferencecache.server.index.ranking import float32
 
 MAX_BODY_BYTES: Final = 1 << 20
 OLDEST_VERSION: Final = 3
@@ -31,6 +31,10 @@ _BARE_MATCHED_TOKENS_UNTIL: Final = 4
 
 Int32 = Annotated[int, Meta(ge=-(2**31), le=2**31 - 1)]
 Int64 = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
+
+
+def _float32(value: float) -> float:
+    return array("f", (value,))[0]
 
 
 class PolicyError(ValueError):
@@ -96,7 +100,7 @@ class TenantPolicy(NamedTuple):
     lfu: bool = False
     minimum_prefix_tokens: int = 0
     minimum_matched_tokens: int = _DEFAULT_MATCHED_TOKENS
-    routing_floor_score: float = float32(_DEFAULT_FLOOR)
+    routing_floor_score: float = _float32(_DEFAULT_FLOOR)
     lookup_timeout_s: float | None = None
     chain_matching: bool = True
     require_chain: bool = False
@@ -193,7 +197,7 @@ def _policy(row: PolicyRow, version: int) -> TenantPolicy:
         lfu=row.eviction.lower() == "lfu",
         minimum_prefix_tokens=max(row.minimum_prefix_tokens, 0),
         minimum_matched_tokens=max(matched_tokens, 0),
-        routing_floor_score=float32(max(floor, 0.0)),
+        routing_floor_score=_float32(max(floor, 0.0)),
         lookup_timeout_s=row.lookup_timeout_ms / 1000 if row.lookup_timeout_ms > 0 else None,
         chain_matching=strategy.enable_chain_matching is not False,
         require_chain=strategy.require_chain is True,
