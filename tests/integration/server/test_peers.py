@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import signal
 from functools import partial
 from typing import Any
 
@@ -18,6 +19,7 @@ from inferencecache.server.tokenizer import load
 from inferencecache.wire.v1alpha1 import inferencecache_pb2 as pb
 from tests.integration.server.redis_server import RedisServer
 from tests.integration.server.running import MODEL, TENANT, Running, Stub, calling, get, request, running, update
+from tests.integration.server.test_process import LOCAL, process
 from tests.unit.server.test_tokenizer import CHAT, GENERATION, make_model
 
 A, B = b"\x01" * 8, b"\x02" * 8
@@ -224,3 +226,35 @@ async def test_a_prompt_is_looked_up_with_the_models_tokenizer(tmp_path: Any) ->
         )
         messages = [{"role": "user", "content": "hello"}]
         assert list(reply.token_ids) == load(tmp_path).encode_chat("m", messages, add_generation_prompt=True)
+
+
+async def test_a_killed_server_takes_nothing_with_it_that_it_acknowledged(redis: RedisServer) -> None:
+    async with (
+        process("--insecure-disable-auth", *LOCAL, f"--index-store={redis.url}") as doomed,
+        running(**sharing(redis)) as other,
+        calling(other) as stub,
+    ):
+        address = (await doomed.line("startup"))["grpc_addr"]
+        await doomed.line("index_store_live")
+        async with grpc.aio.insecure_channel(address) as channel:
+            await report(Stub(channel), update("r1", [A, B]))
+        doomed.process.kill()
+        await matched(stub, "r1")
+
+
+async def test_a_server_ends_in_time_though_its_store_hangs(redis: RedisServer) -> None:
+    async with process("--insecure-disable-auth", *LOCAL, f"--index-store={redis.url}") as server:
+        address = (await server.line("startup"))["grpc_addr"]
+        await server.line("index_store_live")
+        redis.freeze()
+        try:
+            async with grpc.aio.insecure_channel(address) as channel:
+                call = Stub(channel).method("ReportCacheState")(iter([update("r1", [A])]), timeout=20)
+                await asyncio.sleep(0.1)
+                began = asyncio.get_running_loop().time()
+                server.process.send_signal(signal.SIGTERM)
+                assert await server.end() == 0
+                assert asyncio.get_running_loop().time() - began < 5
+                call.cancel()
+        finally:
+            redis.thaw()
