@@ -9,14 +9,15 @@ from typing import Any
 
 import pytest
 
-from inferencecache.api import CacheBackend, CachePolicy, CacheTenant, crds
+from inferencecache.api import CacheBackend, CachePolicy, CacheTenant
 from inferencecache.api.model import CustomObject
 from inferencecache.api.schema import apply_defaults, prune, render_crd
 from inferencecache.api.schema_check import check_schema
 from inferencecache.kube.client import Client
-from inferencecache.kube.envtest import install_crds
+from inferencecache.kube.envtest import ControlPlane, install_crds
 from inferencecache.kube.errors import ApiError, Invalid, NotFound
 from inferencecache.kube.resource import Key, ResourceType, path_of
+from tests.integration.api.installed import install_once
 from tests.integration.api.laxer import without_rules
 from tests.integration.kube.waiting import eventually
 from tests.unit.api.broken_rules import BACKENDS, GOOD_BACKENDS, HICACHE, VLLM, Spec, external
@@ -48,8 +49,8 @@ def offline(kind: type[CustomObject], obj: dict[str, Any]) -> set[str]:
 
 
 @pytest.fixture
-async def server(client: Client) -> Client:
-    await install_crds(client, crds())
+async def server(client: Client, control_plane: ControlPlane) -> Client:
+    await install_once(client, control_plane)
     return client
 
 

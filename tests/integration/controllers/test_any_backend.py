@@ -12,12 +12,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from inferencecache.api import CacheBackend, crds
+from inferencecache.api import CacheBackend
 from inferencecache.kube.client import Client
-from inferencecache.kube.envtest import install_crds
+from inferencecache.kube.envtest import ControlPlane
 from inferencecache.kube.kinds import Pod
 from inferencecache.kube.resource import path_of
 from inferencecache.webhooks.injection import Outcome
+from tests.integration.api.installed import install_once
 from tests.unit.api.from_schema import likely_specs
 from tests.unit.webhooks.pipeline import admitted, engine_pod, rendered, stored, wired
 
@@ -25,8 +26,8 @@ _PODS = st.sampled_from([engine_pod(), engine_pod("vllm", env=[{"name": "A", "va
 
 
 @pytest.fixture
-async def server(client: Client) -> Client:
-    await install_crds(client, crds())
+async def server(client: Client, control_plane: ControlPlane) -> Client:
+    await install_once(client, control_plane)
     return client
 
 
@@ -40,7 +41,7 @@ async def dry_run(client: Client, obj: dict[str, Any], namespace: str) -> dict[s
 
 
 @given(spec=likely_specs(), pod=_PODS, kernels=st.sampled_from(["auto", "strict", "off"]))
-@settings(max_examples=120, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 async def test_the_api_server_takes_what_follows_from_any_admitted_backend(
     server: Client, namespace: str, spec: dict[str, Any], pod: dict[str, Any], kernels: str
 ) -> None:

@@ -14,13 +14,14 @@ from typing import Any
 import pytest
 
 from inferencecache.adapters.registry import load_adapters
-from inferencecache.api import CacheBackend, crds
+from inferencecache.api import CacheBackend
 from inferencecache.controllers.cachebackend.plan import Path, plan_for
 from inferencecache.kube.client import Client
-from inferencecache.kube.envtest import install_crds
+from inferencecache.kube.envtest import ControlPlane
 from inferencecache.kube.errors import Invalid
 from inferencecache.webhooks.injection import Outcome
 from inferencecache.webhooks.validation import validate_cache_backend
+from tests.integration.api.installed import install_once
 from tests.integration.controllers.test_any_backend import dry_run
 from tests.unit.webhooks.pipeline import engine_pod, readable, rendered, stored, wired
 
@@ -80,8 +81,8 @@ def spec_of(pair: Pair, store: Store, mode: str) -> dict[str, Any]:
 
 
 @pytest.fixture
-async def server(client: Client) -> Client:
-    await install_crds(client, crds())
+async def server(client: Client, control_plane: ControlPlane) -> Client:
+    await install_once(client, control_plane)
     return client
 
 
