@@ -59,6 +59,8 @@ class Publisher:
         self.replay_endpoint = replay_endpoint
         self.sequence = 0
         """Of the next batch."""
+        self.last_arrived = True
+        """Whether the last batch was sent, so that listeners know of gaps before it."""
         self._topic = topic.encode()
         self._kept: deque[tuple[int, bytes]] = deque(maxlen=keep)
         self._replay_topic = replay_topic
@@ -140,10 +142,11 @@ class Publisher:
         assert self._pub is not None
         number = self.sequence
         self.sequence += 1
-        if _is_due(self._faults.lose, number):
-            return
-        self._kept.append((number, payload))
-        if not _is_due(self._faults.drop, number):
+        lost = _is_due(self._faults.lose, number)
+        self.last_arrived = not lost and not _is_due(self._faults.drop, number)
+        if not lost:
+            self._kept.append((number, payload))
+        if self.last_arrived:
             self._pub.send_multipart([self._topic, _SEQUENCE.pack(number), payload], zmq.NOBLOCK)
 
     def _answer(self) -> None:

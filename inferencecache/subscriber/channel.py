@@ -136,20 +136,26 @@ class Channel:
             return connection
 
     async def _connect(self) -> _Connection:
+        """A connection whose other end has said that it speaks HTTP/2, and how many calls it takes at a time."""
         host, port = self.address
+        protocol = _Connection(self)
         try:
             async with asyncio.timeout(_CONNECT_SECONDS):
-                _, protocol = await asyncio.get_running_loop().create_connection(
-                    lambda: _Connection(self),
+                await asyncio.get_running_loop().create_connection(
+                    lambda: protocol,
                     host,
                     port,
                     ssl=self._tls() if self._tls else None,
                     server_hostname=_name_of(self._authority) if self._tls else None,
                 )
+                await protocol.greeted
         except TimeoutError as error:
             raise RpcError(UNAVAILABLE, f"{self.address}: no connection within {_CONNECT_SECONDS:g} s") from error
         except OSError as error:
             raise RpcError(UNAVAILABLE, f"{self.address}: {error.strerror or error}") from error
+        finally:
+            if not protocol.usable:
+                protocol.abort("it does not speak HTTP/2")
         return protocol
 
     def _head(self, path: str, within: float) -> bytes:
@@ -225,10 +231,13 @@ class _Connection(asyncio.Protocol):
     def __init__(self, channel: Channel) -> None:
         self.heard = True
         """Whether anything arrived since the last call was made."""
+        self.greeted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        """Done when the server has said what it takes."""
         self._channel = channel
-        self._transport: asyncio.Transport
+        self._transport: asyncio.Transport | None = None
         self._streams: dict[int, _Stream] = {}
         self._waiting: deque[_Calls] = deque()
+        self._refused: deque[tuple[_Calls, int]] = deque()
         self._next_id = 1
         self._max_streams = _ASSUMED_STREAMS
         self._window = frames.DEFAULT_WINDOW
@@ -246,7 +255,13 @@ class _Connection(asyncio.Protocol):
     @property
     def usable(self) -> bool:
         """Whether another call may be made."""
-        return not self._going_away and not self._transport.is_closing() and self._next_id <= frames.MAX_STREAM_ID
+        return (
+            self._transport is not None
+            and not self._transport.is_closing()
+            and self.greeted.done()
+            and not self._going_away
+            and self._next_id <= frames.MAX_STREAM_ID
+        )
 
     async def calls(self, head: bytes, messages: Sequence[bytes]) -> list[bytes]:
         """See `Channel.calls`."""
@@ -265,9 +280,9 @@ class _Connection(asyncio.Protocol):
 
     def _forget(self, calls: _Calls) -> None:
         """Reset what is still at work, because nobody waits for it."""
-        if calls in self._waiting:
-            self._waiting.remove(calls)
         if calls.missing:
+            self._waiting = deque(each for each in self._waiting if each is not calls)
+            self._refused = deque(each for each in self._refused if each[0] is not calls)
             for stream_id in [number for number, stream in self._streams.items() if stream.calls is calls]:
                 del self._streams[stream_id]
                 self._out.append(frames.rst_stream(stream_id, ErrorCode.CANCEL))
@@ -294,31 +309,41 @@ class _Connection(asyncio.Protocol):
         if error is not None:
             self._reason = f"the connection was lost: {error}"
         failure = RpcError(UNAVAILABLE, f"{self._channel.address}: {self._reason}")
-        self._fail((*(stream.calls for stream in self._streams.values()), *self._waiting), failure)
+        if not self.greeted.done():
+            self.greeted.set_exception(failure)
+            return
+        at_work = (stream.calls for stream in self._streams.values())
+        self._fail((*at_work, *self._waiting, *(calls for calls, _ in self._refused)), failure)
         self._streams.clear()
         self._waiting.clear()
+        self._refused.clear()
         self._channel.lost()
 
     def abort(self, reason: str) -> None:
         """Close at once."""
         self._reason = reason
-        self._transport.abort()
+        if self._transport is not None:
+            self._transport.abort()
 
     def _flush(self) -> None:
         if self._out:
             data = b"".join(self._out)
             self._out.clear()
-            if not self._transport.is_closing():
+            if self._transport is not None and not self._transport.is_closing():
                 self._transport.write(data)
 
     # -- sending ---------------------------------------------------------------------------------------------------
 
     def _start_waiting(self) -> None:
         """Begin as many calls as the server allows."""
-        while self._waiting and len(self._streams) < self._max_streams and not self._going_away:
+        while len(self._streams) < self._max_streams and not self._going_away:
+            if self._refused:
+                self._start(*self._refused.popleft())
+                continue
+            if not self._waiting:
+                return
             calls = self._waiting[0]
-            index = calls.next
-            self._start(calls, index)
+            self._start(calls, calls.next)
             calls.next += 1
             if calls.next == len(calls.requests):
                 self._waiting.popleft()
@@ -386,7 +411,7 @@ class _Connection(asyncio.Protocol):
         elif kind == frames.WINDOW_UPDATE:
             self._take_credit(stream_id, int.from_bytes(payload, "big") & frames.MAX_WINDOW)
         elif kind == frames.RST_STREAM:
-            self._end(stream_id, UNAVAILABLE, f"the server reset the call ({int.from_bytes(payload, 'big')})")
+            self._take_reset(stream_id, int.from_bytes(payload, "big"))
         elif kind == frames.SETTINGS:
             self._take_settings(flags, payload)
         elif kind == frames.PING:
@@ -459,8 +484,7 @@ class _Connection(asyncio.Protocol):
             if not calls.missing and not calls.done.done():
                 calls.done.set_result(None)
         self._start_waiting()
-        if self._going_away and not self._streams:
-            self._transport.close()
+        self._close_if_done()
 
     @staticmethod
     def _fail(all_calls: Iterable[_Calls], error: RpcError) -> None:
@@ -493,20 +517,36 @@ class _Connection(asyncio.Protocol):
             elif key == Setting.MAX_FRAME_SIZE:
                 self._frame_size = value
         self._out.append(frame(frames.SETTINGS, frames.ACK, 0, b""))
+        if not self.greeted.done():
+            self.greeted.set_result(None)
         for number, stream in list(self._streams.items()):
             self._push(number, stream)
         self._start_waiting()
+
+    def _take_reset(self, stream_id: int, code: int) -> None:
+        """The server ended a call; one that it refused was not begun, and is made again when another one has ended."""
+        if code == ErrorCode.REFUSED_STREAM and stream_id in self._streams and len(self._streams) > 1:
+            stream = self._streams.pop(stream_id)
+            self._refused.append((stream.calls, stream.index))
+            self._max_streams = min(self._max_streams, len(self._streams))
+        else:
+            self._end(stream_id, UNAVAILABLE, f"the server reset the call ({code})")
 
     def _take_goaway(self, payload: bytes) -> None:
         """The server takes no further calls; what it will not answer fails now."""
         self._going_away = True
         last = int.from_bytes(payload[:4], "big") & frames.MAX_STREAM_ID
         error = RpcError(UNAVAILABLE, f"{self._channel.address}: the server is going away")
-        self._fail(self._waiting, error)
+        self._fail((*self._waiting, *(calls for calls, _ in self._refused)), error)
         self._waiting.clear()
+        self._refused.clear()
         for stream_id in [number for number in self._streams if number > last]:
             self._fail((self._streams.pop(stream_id).calls,), error)
-        if not self._streams:
+        self._close_if_done()
+
+    def _close_if_done(self) -> None:
+        """Leave a server that is going away, once it owes no answer."""
+        if self._going_away and not self._streams and self._transport is not None:
             self._transport.close()
 
 
