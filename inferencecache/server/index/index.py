@@ -14,6 +14,7 @@ The reserved tenant is invisible to everyone else: it neither counts nor is coun
 from __future__ import annotations
 
 import math
+from array import array
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final
@@ -37,7 +38,7 @@ from inferencecache.server.index.model import (
 )
 from inferencecache.server.index.oldest_first import OldestFirst
 from inferencecache.server.index.partition import Change, Lane, Partition
-from inferencecache.server.index.ranking import Moment, Ranker, float32
+from inferencecache.server.index.ranking import Moment, Ranker
 from inferencecache.server.index.recency import seen_us, tier_of
 from inferencecache.server.index.tree import ModelNode, StatsRow, TenantNode, Tree
 
@@ -423,13 +424,15 @@ def _dump_lane(lane: Lane) -> Iterator[Report]:
             stamp = lane.recency.stamps.get(prefix_hash)
             if stamp is not None:
                 together.setdefault(stamp, []).append(prefix_hash)
+        reports = []
         for stamp, held in together.items():
             counts = list(map(lane.tokens, held))
             holds = Holds(adapter_id, tier_of(stamp), held, counts)
-            yield Report(lane.replica_id, tenant, model, hash_scheme, seen_us(stamp), (holds,), None)
+            reports.append(Report(lane.replica_id, tenant, model, hash_scheme, seen_us(stamp), (holds,), None))
+        yield from reports  # made before the first one leaves, as the index may change then
 
 
 def _sound(stats: Stats) -> Stats:
     """Rates as the wire has them; one that is no number is 0 (spec 06 §6.2)."""
-    hit_rate, pressure = (float32(rate) if math.isfinite(rate) else 0.0 for rate in (stats.hit_rate, stats.pressure))
+    hit_rate, pressure = array("f", [rate if math.isfinite(rate) else 0.0 for rate in (stats.hit_rate, stats.pressure)])
     return stats._replace(hit_rate=hit_rate, pressure=pressure)

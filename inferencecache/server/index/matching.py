@@ -7,52 +7,59 @@ over blocks are left to C.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Collection, Sequence
 from itertools import accumulate
 
 from inferencecache.server.index.partition import Partition
 from inferencecache.server.index.ranking import Found, Moment
-from inferencecache.server.index.recency import seen_us, tier_of
+from inferencecache.server.index.recency import first_stamp, seen_us, tier_of
 
 
 def chain(partition: Partition, blocks: Sequence[bytes], token_counts: Sequence[int], moment: Moment) -> list[Found]:
     """The replicas with a fresh leading run of `blocks` of more than 0 tokens, by the request's own counts."""
     first = blocks[0]
-    limit = moment.now_us - moment.ttl_us
+    fresh = first_stamp(moment.now_us - moment.ttl_us + 1)
     tokens: list[int] = []
     found = []
     for replica_id, lane in partition.lanes.items():
         held = lane.recency.stamps
         if first not in held:
             continue
-        stamps: list[int] = []
-        # What came before the first block that is not held stays in the list.
-        with suppress(KeyError):
-            stamps.extend(map(held.__getitem__, blocks))
-        distinct = set(stamps)
-        oldest_us = seen_us(min(distinct))
-        if oldest_us <= limit:
-            fresh = next(i for i, stamp in enumerate(stamps) if seen_us(stamp) <= limit)
-            if not fresh:
+        run: list[int] = []
+        try:  # noqa: SIM105 (a context manager costs as much as several blocks, for every replica)
+            run.extend(map(held.__getitem__, blocks))
+        except KeyError:
+            pass  # what came before the first block that is not held is in the list
+        distinct = _distinct(run)
+        oldest = min(distinct)
+        if oldest < fresh:
+            del run[next(at for at, stamp in enumerate(run) if stamp < fresh) :]
+            if not run:
                 continue
-            del stamps[fresh:]
-            distinct = set(stamps)
-            oldest_us = seen_us(min(distinct))
-        run = len(stamps)
+            distinct = _distinct(run)
+            oldest = min(distinct)
         if not tokens:
             tokens = list(accumulate(token_counts))
-        if (matched := tokens[run - 1]) > 0:
-            found.append(Found(replica_id, matched, oldest_us, max(map(tier_of, distinct)), run))
+        matched = tokens[len(run) - 1]
+        if matched > 0:
+            coldest = tier_of(oldest) if len(distinct) == 1 else max(map(tier_of, distinct))
+            found.append(Found(replica_id, matched, seen_us(oldest), coldest, len(run)))
     return found
 
 
 def exact(partition: Partition, prefix_hash: bytes, moment: Moment) -> list[Found]:
     """The replicas with a fresh hold of one prefix, with the tokens they reported for it."""
-    limit = moment.now_us - moment.ttl_us
+    fresh = first_stamp(moment.now_us - moment.ttl_us + 1)
     found = []
     for replica_id, lane in partition.lanes.items():
         stamp = lane.recency.stamps.get(prefix_hash)
-        if stamp is not None and (at_us := seen_us(stamp)) > limit:
-            found.append(Found(replica_id, lane.tokens(prefix_hash), at_us, tier_of(stamp), 1))
+        if stamp is not None and stamp >= fresh:
+            found.append(Found(replica_id, lane.tokens(prefix_hash), seen_us(stamp), tier_of(stamp), 1))
     return found
+
+
+def _distinct(stamps: list[int]) -> Collection[int]:
+    """What is in `stamps`, which is mostly one: the blocks of a prompt are reported together."""
+    first = stamps[0]
+    # Counting one object is several times as fast as hashing all.
+    return (first,) if stamps.count(first) == len(stamps) else set(stamps)

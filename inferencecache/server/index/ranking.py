@@ -2,16 +2,17 @@
 
 Scores are float32, as on the wire, and every step is rounded to it: clients compare scores across servers, and the
 order of replicas must not depend on digits that the reply cannot carry. A product of two float32 values is exact in
-Python's floats, so that rounding afterwards gives what float32 hardware gives.
+Python's floats, so that rounding afterwards gives what float32 hardware gives. Rounding is storing in an `array("f")`,
+all replicas at once.
 """
 
 from __future__ import annotations
 
+from array import array
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from operator import attrgetter
-from struct import Struct
+from operator import attrgetter, mul
 from typing import Final, NamedTuple
 
 from inferencecache.server.index.model import ReplicaScore
@@ -20,20 +21,26 @@ from inferencecache.server.index.tree import StatsRow
 _UNSPECIFIED: Final = 0
 _COLDEST_KNOWN: Final = 3
 
-_float32 = Struct("f")
-_pack = _float32.pack
-_unpack = _float32.unpack
 _by_id = attrgetter("replica_id")
 _by_score = attrgetter("score")
 
 
-def float32(value: float) -> float:
-    """`value` in single precision; infinite beyond its range."""
-    try:
-        rounded: float = _unpack(_pack(value))[0]
-    except OverflowError:
-        return float("inf") if value > 0 else float("-inf")
-    return rounded
+class Moment(NamedTuple):
+    """What freshness and bias depend on besides a replica's holds."""
+
+    now_us: int
+    ttl_us: int
+    ttft_ms: int
+
+
+class Found(NamedTuple):
+    """What one replica holds of a request: tokens, the oldest instant, the coldest tier and the blocks of the run."""
+
+    replica_id: str
+    matched: int
+    oldest_us: int
+    tier: int
+    run: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,86 +59,86 @@ class Ranker:
         """Scores of the replicas that hold a prefix, best first.
 
         Args:
-            found: what each of them holds.
+            found: what each of them holds; not empty.
             moment: when and under which TTL and SLO.
             total: the replicas with any hold in the scope.
             by_depth: count as alternatives to a replica only those that hold as many tokens (chains), not all found.
             stats: the model's, by replica.
         """
+        now_us, ttl_us, ttft_ms = moment
+        replica_ids, matched, oldest_us, tiers, runs = zip(*found, strict=True)
+        freshness = fading([now_us - at_us for at_us in oldest_us], ttl_us)
+        worth = product(array("f", matched), freshness)
+        rows = [stats.get(replica_id) for replica_id in replica_ids]
+        if any(rows):
+            worth = product(
+                worth,
+                self._relief(
+                    row.stats.pressure if row is not None and now_us - row.reported_us < ttl_us else 0.0 for row in rows
+                ),
+            )
+        if 0 < ttft_ms < self.slo_tight_ttft_ms:
+            worth = product(worth, self._bias(freshness))
         # Without depths, nobody holds less than anybody, and all found are alternatives to each.
-        depths = sorted([match.matched for match in found]) if by_depth else []
-        scores = []
-        for replica_id, matched, oldest_us, tier, run in found:
-            freshness = moment.freshness(oldest_us)
-            row = stats.get(replica_id)
-            score = float32(float32(matched) * freshness)
-            if row is not None and moment.now_us - row.reported_us < moment.ttl_us:
-                score = float32(score * self._pressure_factor(row))
-            if 0 < moment.ttft_ms < self.slo_tight_ttft_ms:
-                score = float32(score * float32(1 + freshness * self.slo_tight_bias))
-            alternatives = len(found) - bisect_left(depths, matched)
-            score = float32(score * distinguishing_power(alternatives, total))
-            known = tier if tier <= _COLDEST_KNOWN else _UNSPECIFIED
-            scores.append(ReplicaScore(replica_id, score, matched, freshness, known, run))
-        return _best_first(scores)
+        depths = sorted(matched) if by_depth else []
+        alternatives = [len(found) - bisect_left(depths, tokens) for tokens in matched]
+        worth = product(worth, distinguishing_power(alternatives, total))
+        known = [tier if tier <= _COLDEST_KNOWN else _UNSPECIFIED for tier in tiers]
+        return _best_first(map(ReplicaScore, replica_ids, worth, matched, freshness, known, runs))
 
     def warm(
         self, stats: Mapping[str, StatsRow], serving: Mapping[str, int], now_us: int, ttft_ms: int
     ) -> list[ReplicaScore]:
         """Scores of the replicas that serve the scope and lately reported a good hit rate, best first."""
-        scores: list[ReplicaScore] = []
-        max_age_us = self.tenant_hot_max_age_us
-        if max_age_us <= 0:
-            return scores
-        for replica_id, row in stats.items():
-            age_us = now_us - row.reported_us
-            hit_rate = row.stats.hit_rate
-            if age_us >= max_age_us or hit_rate < float32(self.tenant_hot_min_hit_rate) or replica_id not in serving:
-                continue
-            recency = float32(min(1 - age_us / max_age_us, 1.0))
-            score = float32(float32(hit_rate * recency) * self._pressure_factor(row))
-            if 0 < ttft_ms < self.slo_tight_ttft_ms:
-                score = float32(score * float32(1 + recency * self.slo_tight_bias))
-            scores.append(ReplicaScore(replica_id, score, 0, hit_rate, _UNSPECIFIED, 0))
-        return _best_first(scores)
+        (least,) = array("f", (self.tenant_hot_min_hit_rate,))
+        hot = [
+            (replica_id, row)
+            for replica_id, row in stats.items()
+            if now_us - row.reported_us < self.tenant_hot_max_age_us
+            and row.stats.hit_rate >= least
+            and replica_id in serving
+        ]
+        if not hot or self.tenant_hot_max_age_us <= 0:
+            return []
+        replica_ids, rows = zip(*hot, strict=True)
+        rates = array("f", [row.stats.hit_rate for row in rows])
+        recency = fading([now_us - row.reported_us for row in rows], self.tenant_hot_max_age_us)
+        worth = product(product(rates, recency), self._relief(row.stats.pressure for row in rows))
+        if 0 < ttft_ms < self.slo_tight_ttft_ms:
+            worth = product(worth, self._bias(recency))
+        return _best_first(
+            ReplicaScore(replica_id, score, 0, rate, _UNSPECIFIED, 0)
+            for replica_id, score, rate in zip(replica_ids, worth, rates, strict=True)
+        )
 
-    def _pressure_factor(self, row: StatsRow) -> float:
-        return float32(min(max(1 - self.pressure_weight * row.stats.pressure, 0.0), 1.0))
+    def _relief(self, pressures: Iterable[float]) -> array[float]:
+        """The factor that is left of a score under pressure."""
+        return array("f", [min(max(1 - self.pressure_weight * pressure, 0.0), 1.0) for pressure in pressures])
 
-
-class Moment(NamedTuple):
-    """What freshness and bias depend on besides a replica's holds."""
-
-    now_us: int
-    ttl_us: int
-    ttft_ms: int
-
-    def freshness(self, seen_us: int) -> float:
-        """From 1 for what was just seen, or will be, down to 0 at the end of the TTL (spec 06 §6.3)."""
-        return float32(min(1 - (self.now_us - seen_us) / self.ttl_us, 1.0))
+    def _bias(self, freshness: array[float]) -> array[float]:
+        """The factor by which a tight TTFT raises fresh replicas."""
+        return array("f", [1 + fresh * self.slo_tight_bias for fresh in freshness])
 
 
-class Found(NamedTuple):
-    """What one replica holds of a request: tokens, the oldest instant, the coldest tier and the blocks of the run."""
-
-    replica_id: str
-    matched: int
-    oldest_us: int
-    tier: int
-    run: int
+def product(left: array[float], right: array[float]) -> array[float]:
+    """Element by element, in single precision."""
+    return array("f", map(mul, left, right))
 
 
-def distinguishing_power(matching: int, total: int) -> float:
-    """How much a match says about where to go when `matching` of `total` replicas have it (spec 06 §6.6)."""
+def fading(ages_us: Iterable[int], span_us: int) -> array[float]:
+    """From 1 for what is new, or yet to come, down to 0 at the age of `span_us` (spec 06 §6.3)."""
+    return array("f", [1 - age_us / span_us if age_us > 0 else 1.0 for age_us in ages_us])
+
+
+def distinguishing_power(matching: Iterable[int], total: int) -> array[float]:
+    """How much a match says about where to go when so many of `total` replicas have it (spec 06 §6.6)."""
     if total <= 1:
-        return 1.0
-    if matching >= total:
-        return 0.0
-    return float32(1 - matching / total)
+        return array("f", [1.0 for _ in matching])
+    return array("f", [1 - number / total if number < total else 0.0 for number in matching])
 
 
-def _best_first(scores: list[ReplicaScore]) -> list[ReplicaScore]:
+def _best_first(scores: Iterable[ReplicaScore]) -> list[ReplicaScore]:
     """By score descending, then id; code points of Python's strings order like the bytes of UTF-8."""
-    scores.sort(key=_by_id)
-    scores.sort(key=_by_score, reverse=True)
-    return scores
+    ordered = sorted(scores, key=_by_id)
+    ordered.sort(key=_by_score, reverse=True)
+    return ordered

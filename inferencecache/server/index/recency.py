@@ -40,6 +40,11 @@ def seen_us(stamp: int) -> int:
     return stamp >> _SEEN_SHIFT
 
 
+def first_stamp(at_us: int) -> int:
+    """A stamp that is later than all of earlier instants, and not later than any of `at_us`."""
+    return at_us << _SEEN_SHIFT
+
+
 def tier_of(stamp: int) -> int:
     """The tier (1 to 7) of a stamp."""
     return stamp & _TIER

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-import struct
+from array import array
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from inferencecache.server.index import Ranker, Stats
-from inferencecache.server.index.ranking import Moment, distinguishing_power, float32
+from inferencecache.server.index.ranking import distinguishing_power, fading, product
 from tests.unit.server.index.reports import HALF, Filled, blocks, exact, report
 from tests.unit.server.index.rules import MINUTE
 
@@ -22,25 +22,20 @@ P = blocks("p")
     [(1, 1, 1.0), (0, 0, 1.0), (3, 3, 0.0), (1, 3, 2 / 3), (2, 3, 1 / 3), (5, 3, 0.0), (1, -1, 1.0), (1, 2, 0.5)],
 )
 def test_a_match_says_the_more_about_a_route_the_fewer_have_it(matching: int, total: int, power: float) -> None:
-    assert distinguishing_power(matching, total) == float32(power)
-
-
-@given(st.floats(width=32, allow_nan=False))
-def test_single_precision_values_stay_as_they_are(value: float) -> None:
-    assert float32(value) == value
-
-
-@pytest.mark.parametrize(("value", "rounded"), [(1e300, math.inf), (-1e300, -math.inf), (0.1, 0.10000000149011612)])
-def test_other_values_are_rounded_to_single_precision(value: float, rounded: float) -> None:
-    assert float32(value) == rounded
+    assert distinguishing_power([matching], total) == array("f", [power])
 
 
 @given(st.integers(-(2**40), 2**60), st.integers(1, 2**50))
 def test_freshness_is_never_outside_zero_and_one_within_the_ttl(age: int, ttl: int) -> None:
     if age < ttl:
-        freshness = Moment(age, ttl, 0).freshness(0)
-        assert 0.0 <= freshness <= 1.0
-        assert struct.unpack("f", struct.pack("f", freshness))[0] == freshness
+        (freshness,) = fading([age], ttl)
+        assert 0.0 < freshness <= 1.0
+
+
+def test_a_product_is_rounded_to_single_precision_and_beyond_its_range_infinite() -> None:
+    left = array("f", [0.1, 3e38, -3e38, 1 / 3])
+    right = array("f", [0.2, 2.0, 2.0, 3.0])
+    assert list(product(left, right)) == [float.fromhex("0x1.47ae16p-6"), math.inf, -math.inf, 1.0]
 
 
 @pytest.mark.parametrize(
