@@ -91,6 +91,8 @@ def test_rows_with_chain_matching(fields: dict[str, Any], expected: Resolved) ->
         pytest.param(_PROMPT, _LAST_OF_IDS._replace(echo=_TOKENS), id="5 only the last block"),
         pytest.param(_CHAIN, FailedOpen(), id="6"),
         pytest.param(_BROKEN, FailedOpen(), id="6 broken"),
+        pytest.param({"block_hashes": [b"a"]}, FailedOpen(), id="6 hashes only"),
+        pytest.param({"block_token_counts": [16]}, FailedOpen(), id="6 counts only"),
         pytest.param({}, Inputs(), id="7"),
     ],
 )
@@ -111,6 +113,20 @@ def test_rows_without_chain_matching(fields: dict[str, Any], expected: Resolved)
 )
 def test_a_prompt_that_cannot_be_tokenized_fails_open(tokenizer: _Tokenizer | None, expected: Resolved) -> None:
     assert _resolve(LookupRouteRequest(model_id="m", **_PROMPT), tokenizer=tokenizer) == expected
+
+
+def test_without_a_tokenizer_a_prompt_is_no_work() -> None:
+    request = LookupRouteRequest(model_id="m", **_PROMPT)
+    assert resolve(request, chain_matching=True, block_size=16, tokenizer=None) == FailedOpen()
+
+
+def test_as_many_tokens_as_are_allowed_are_taken() -> None:
+    most = [1] * inputs.MAX_TOKENS
+    by_ids = _resolve(LookupRouteRequest(token_ids=most))
+    by_prompt = _resolve(LookupRouteRequest(**_PROMPT), tokenizer=_Tokenizer(most))
+    assert isinstance(by_ids, Inputs)
+    assert by_ids.tokens == inputs.MAX_TOKENS
+    assert by_prompt == by_ids._replace(echo=most)
 
 
 def test_a_prompt_is_one_user_message_with_a_generation_prompt() -> None:

@@ -189,6 +189,11 @@ async def test_without_chain_matching_the_floor_ignores_the_chains_counts() -> N
     assert lookups.index.queries == []
 
 
+async def test_without_a_request_floor_no_length_is_too_short() -> None:
+    lookups = _Lookups(_MATCH, policy={"affinityRouting": False})
+    assert (await lookups(prefix_hash=b"x", prefix_token_count=-1)).reason_code == "PREFIX_MATCH"
+
+
 # -- floors -----------------------------------------------------------------------------------------------------------
 
 
