@@ -330,9 +330,10 @@ class PrefixIndex:
         evicted: Counter[str] = Counter()
         while excess and (victim := self._oldest_unused()):
             lane, prefix_hash = victim
-            self._remove(lane, (prefix_hash,))
-            evicted[lane.partition.tenant] += 1
-            excess -= 1
+            together = not lane.credits and self._cap_order.leads_alone()
+            count = self._remove(lane, lane.recency.oldest_together(excess) if together else (prefix_hash,))
+            evicted[lane.partition.tenant] += count
+            excess -= count
         for tenant, count in evicted.items():
             self._tell(EvictionReason.CAP, tenant, count)
 

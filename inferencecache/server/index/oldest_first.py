@@ -80,6 +80,10 @@ class OldestFirst(Generic[S]):
             heapreplace(heap, self._entry_of(source, at_us, prefix_hash))
         return None
 
+    def leads_alone(self) -> bool:
+        """Whether nothing of another source was seen at the instant of what `oldest` has just named."""
+        return all(entry[0] > self._heap[0][0] for entry in self._heap[1:3])
+
     def _entry_of(self, source: S, at_us: int, prefix_hash: bytes) -> tuple[int, tuple[str, ...], bytes, str, int, S]:
         entry = (at_us, source.rank, prefix_hash, source.tail, next(self._number), source)
         source._entry = entry

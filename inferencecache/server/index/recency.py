@@ -23,6 +23,7 @@ from __future__ import annotations
 
 from collections import Counter
 from heapq import heapify, heappop, heappush, heapreplace
+from itertools import islice
 from typing import Final
 
 BATCH: Final = 1024
@@ -99,6 +100,17 @@ class Recency:
                 self._opened(stamp).pop()
                 self._dead[stamp] -= 1
         return None
+
+    def oldest_together(self, most: int) -> list[bytes]:
+        """Some of the prefixes that `oldest` would name from here on if each were discarded, at least the one it has.
+
+        They were seen at one instant; there are at most `most` (1 or more).
+        """
+        if len(self._front) > 1:
+            return [self._front[0][0]]
+        ((_, stamp),) = self._front
+        live = (prefix_hash for prefix_hash in reversed(self._batches[stamp]) if self.stamps.get(prefix_hash) == stamp)
+        return list(islice(live, most))
 
     def keep_oldest(self) -> None:
         """Step over the prefix that `oldest` has just named: it is not offered again until seen or released."""

@@ -43,6 +43,19 @@ class RecencyMachine(RuleBasedStateMachine):
         assert was == (None if stamp is None else (seen_us(stamp), tier_of(stamp)))
 
     @precondition(lambda self: self.seen)
+    @rule(most=st.integers(1, 4))
+    def discard_some_of_the_oldest(self, most: int) -> None:
+        assert self.recency.oldest()
+        together = self.recency.oldest_together(most)
+        assert 1 <= len(together) <= most
+        in_order = sorted(self.seen, key=lambda prefix_hash: (self.seen[prefix_hash][0], prefix_hash))
+        assert together == in_order[: len(together)]
+        assert len({self.seen[prefix_hash][0] for prefix_hash in together}) == 1
+        for prefix_hash in together:
+            self.recency.discard(prefix_hash)
+            del self.seen[prefix_hash]
+
+    @precondition(lambda self: self.seen)
     @rule()
     def keep_oldest(self) -> None:
         oldest = self.recency.oldest()
