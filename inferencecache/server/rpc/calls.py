@@ -419,6 +419,8 @@ class _StreamingCall(_GrpcCall):
         self.connection.send_data(self, messages.packed(response.SerializeToString()))
         if self.pending:
             await self._sent
+        else:
+            await asyncio.sleep(0)  # others' turn, however fast the peer reads
 
 
 def _wake(waiter: asyncio.Future[None] | None) -> None:

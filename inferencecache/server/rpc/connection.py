@@ -8,9 +8,9 @@ everything written meanwhile leaves in one piece.
 Why not one of the libraries: docs/design/choices.md has the figures. What a server of a few unary calls needs is small,
 and a conformance suite can hold it to the RFC.
 
-Memory is bounded on both sides. Inward by the windows we give and by `MAX_BUFFERED` per connection; outward by the
-windows of the peer, which whoever produces a stream of messages waits for, and by the rim, which stops reading from a
-peer that does not read.
+Memory is bounded on both sides. Inward by the windows we give and by `MAX_BUFFERED` per connection; outward by what the
+peer takes: whoever produces a stream of messages waits for the peer's windows and for the socket, and the rim stops
+reading from a peer that does not read.
 """
 
 from __future__ import annotations
@@ -154,6 +154,7 @@ class Connection(Generic[Head]):
         self._heads: dict[bytes, Head] = {}
         self._block: list[bytes] | None = None
         self._block_of = (0, 0)
+        self._congested = False
         self._send_window = frames.DEFAULT_WINDOW
         self._frame_size = frames.DEFAULT_FRAME_SIZE
         self._receive_window = CONNECTION_WINDOW
@@ -205,6 +206,15 @@ class Connection(Generic[Head]):
         if not self.failed:
             self._put(frame(frames.PING, 0, 0, b"are you?"))
 
+    def congest(self) -> None:
+        """What was written piles up: hold back what can wait."""
+        self._congested = True
+
+    def decongest(self) -> None:
+        """It has drained."""
+        self._congested = False
+        self._push_blocked()
+
     @property
     def greeted(self) -> bool:
         """Whether the peer has shown that it speaks HTTP/2."""
@@ -215,7 +225,7 @@ class Connection(Generic[Head]):
     def respond(self, stream: Stream, head: bytes, body: bytes, trailers: bytes) -> None:
         """Answer with everything at once. `head` and `trailers` are field blocks."""
         size = len(body)
-        if size > self._send_window or size > stream.send_window or size > self._frame_size:
+        if size > self._send_window or size > stream.send_window or size > self._frame_size or self._congested:
             self.send_head(stream, head)
             self.send_data(stream, body)
             self.finish(stream, trailers)
@@ -285,7 +295,7 @@ class Connection(Generic[Head]):
         pending = stream.pending
         while pending:
             data = pending[0]
-            room = min(self._send_window, stream.send_window, self._frame_size)
+            room = 0 if self._congested else min(self._send_window, stream.send_window, self._frame_size)
             if room <= 0 and data:
                 self._blocked[stream.id] = stream
                 return
@@ -306,7 +316,7 @@ class Connection(Generic[Head]):
 
     def _push_blocked(self) -> None:
         for stream in list(self._blocked.values()):
-            if self._send_window <= 0:
+            if self._send_window <= 0 or self._congested:
                 return
             self._push(stream)
 

@@ -42,7 +42,7 @@ class _Peer(asyncio.Protocol):
 
     def __init__(self, listener: Listener) -> None:
         self._listener = listener
-        self._transport: asyncio.Transport
+        self.transport: asyncio.Transport  # from `connection_made` on
         self.connection: Connection[RequestHead] = Connection(
             write=self._write, read_head=listener.calls.read_head, open_stream=listener.calls.open_stream
         )
@@ -52,14 +52,14 @@ class _Peer(asyncio.Protocol):
         self._stuck_since: float | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)  # uvloop's are of no common class
+        self.transport = cast(asyncio.Transport, transport)  # uvloop's are of no common class
         self._listener.peers.add(self)
         self.connection.start()
 
     def data_received(self, data: bytes) -> None:
         self.connection.receive(data)
         if self.connection.failed:
-            self._transport.close()
+            self.transport.close()
 
     def connection_lost(self, error: Exception | None) -> None:
         self._listener.peers.discard(self)
@@ -67,21 +67,23 @@ class _Peer(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         self._stuck_since = self._listener.now()
-        self._transport.pause_reading()
+        self.transport.pause_reading()
+        self.connection.congest()
 
     def resume_writing(self) -> None:
         self._stuck_since = None
-        self._transport.resume_reading()
+        self.transport.resume_reading()
+        self.connection.decongest()
 
     def _write(self, data: bytes) -> None:
-        if not self._transport.is_closing():
-            self._transport.write(data)
+        if not self.transport.is_closing():
+            self.transport.write(data)
 
     def judge(self, now: float, patience: Patience) -> None:
         """Drop or question the peer if it has been silent for too long."""
         if self._stuck_since is not None:
             if now - self._stuck_since > patience.sign_of_life:
-                self._transport.abort()
+                self.transport.abort()
             return
         if self.connection.frames_received != self._frames_seen:
             self._frames_seen = self.connection.frames_received
@@ -90,20 +92,20 @@ class _Peer(asyncio.Protocol):
         quiet = now - self._quiet_since
         if not self.connection.greeted:
             if quiet > patience.greeting:
-                self._transport.abort()
+                self.transport.abort()
         elif quiet > patience.silence + patience.sign_of_life:
-            self._transport.abort()
+            self.transport.abort()
         elif quiet > patience.silence and not self._asked:
             self._asked = True
             self.connection.ping()
 
     def close(self) -> None:
         """Close after what was written has left."""
-        self._transport.close()
+        self.transport.close()
 
     def abort(self) -> None:
         """Close at once."""
-        self._transport.abort()
+        self.transport.abort()
 
 
 class Listener:
