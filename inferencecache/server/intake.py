@@ -127,8 +127,12 @@ class Intake:
             _log.warning("index_store_record_unusable", kind=record.kind, name=record.name, error=str(error))
 
     def dump(self) -> Iterator[Record]:
-        """The index as records, walked while it changes."""
-        return (Record(UPDATE, update.SerializeToString()) for update in updates(self._state.index))
+        """The index as records, walked while it changes. Never raises: an error ends it early."""
+        try:
+            for update in updates(self._state.index):
+                yield Record(UPDATE, update.SerializeToString())
+        except Exception as error:
+            self._faults.record("dump", error)
 
     def _told_when(self, timestamp_us: int) -> int:
         us, clamped = reports.instant(timestamp_us, self._wall_us())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections.abc import AsyncIterator, Callable, Iterable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -380,10 +381,10 @@ async def test_lookups_get_their_turn_while_a_long_log_is_read(redis: RedisServe
     late = Server(redis.url)
     async with late.running():
         worst = 0.0
-        loop = asyncio.get_running_loop()
         while late.log.state is not State.LIVE:
-            before = loop.time()
+            # Of this thread alone: what other processes take says nothing about the log.
+            before = time.thread_time()
             await asyncio.sleep(0)
-            worst = max(worst, loop.time() - before)
+            worst = max(worst, time.thread_time() - before)
     assert len(late.applied) == 20_000
-    assert worst < 0.2
+    assert worst < 0.05

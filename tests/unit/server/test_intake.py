@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Iterator
 
 import pytest
 
 from inferencecache.server.faults import Faults
-from inferencecache.server.index import RESERVED_TENANT, PrefixIndex
+from inferencecache.server.index import RESERVED_TENANT, PrefixIndex, Report
 from inferencecache.server.intake import POLICY, TEMPLATES, TOPOLOGIES, Intake, State
 from inferencecache.server.metrics import ServerMetrics
 from inferencecache.server.pdroute import PDRouter
@@ -198,3 +199,15 @@ def test_an_error_in_the_index_is_counted_and_not_raised(monkeypatch: pytest.Mon
         "inferencecache_server_internal_errors_total", {"rpc": "ReportCacheState"}
     )
     assert errors == 1
+
+
+def test_an_error_in_a_dump_ends_it_and_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    server = Server()
+
+    def broken() -> Iterator[Report]:
+        yield Report("r", "t", "m", "vllm", NOW_US, (), None)
+        raise RuntimeError("bug")
+
+    monkeypatch.setattr(server.state.index, "dump", broken)
+    assert len(list(server.intake.dump())) == 1
+    assert server.metrics.registry.get_sample_value("inferencecache_server_internal_errors_total", {"rpc": "dump"}) == 1
