@@ -8,6 +8,7 @@ and is gone within five seconds, open streams or not.
 from __future__ import annotations
 
 import asyncio
+import gc
 import signal
 import socket
 import time
@@ -91,6 +92,8 @@ async def run(settings: ServerSettings) -> int:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
+    # What is loaded by now stays: no full collection need visit it again.
+    gc.freeze()
     try:
         await serve(settings, stop)
     except StartError as error:
