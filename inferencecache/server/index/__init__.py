@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from inferencecache.server.index.index import MAX_AHEAD_US, RESERVED_TENANT, PrefixIndex
+from inferencecache.server.index.index import MAX_AHEAD_US, PrefixIndex
 from inferencecache.server.index.model import (
+    RESERVED_TENANT,
     Code,
     Eviction,
     EvictionReason,

@@ -19,36 +19,32 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
-from inferencecache.server.index import matching
+from inferencecache.server.index import matching, views
 from inferencecache.server.index.model import (
+    RESERVED_TENANT,
     Code,
     Eviction,
     EvictionReason,
     Holds,
     Outcome,
     Query,
-    ReplicaRow,
     ReplicaScore,
     Report,
     Scope,
     Snapshot,
     Stats,
-    TenantRow,
     TenantRules,
 )
 from inferencecache.server.index.oldest_first import OldestFirst
 from inferencecache.server.index.partition import Change, Lane, Partition
 from inferencecache.server.index.ranking import Moment, Ranker
-from inferencecache.server.index.recency import seen_us, tier_of
-from inferencecache.server.index.tree import ModelNode, StatsRow, TenantNode, Tree
+from inferencecache.server.index.tree import ModelNode, StatsRow, Tree
 
-RESERVED_TENANT: Final = "inferencecache.io/probe"
 MAX_AHEAD_US: Final = 5_000_000
 
 QUOTA_SLICE: Final = 4096
 """Keys a single ingest evicts at most for a quota, unless it brought more itself."""
 
-_DUMP_SLICE: Final = 1024
 _T1: Final = 1
 _T3: Final = 3
 _COLDER: Final = 4  # than any tier that has a name
@@ -206,15 +202,7 @@ class PrefixIndex:
 
     def snapshot(self) -> Snapshot:
         """The index in numbers, without the reserved tenant: the cost follows the number of lanes, not of holds."""
-        tenants = [self._tree.tenants[name] for name in sorted(self._tree.tenants) if name != RESERVED_TENANT]
-        replicas: list[ReplicaRow] = []
-        rows: list[TenantRow] = []
-        for tenant in tenants:
-            of_tenant = _replica_rows(tenant)
-            replicas += of_tenant
-            rates = [row.stats.hit_rate for row in of_tenant if row.stats is not None]
-            rows.append(TenantRow(tenant.name, tenant.keys, sum(rates) / len(rates) if rates else None))
-        return Snapshot(replicas, rows, sum(tenant.keys for tenant in tenants))
+        return views.snapshot(self._tree)
 
     def entries_by_model(self) -> Mapping[str, int]:
         """Distinct keys by model over all tenants but the reserved one; 0 for models that once had some."""
@@ -235,15 +223,7 @@ class PrefixIndex:
         May be taken in slices while this index changes: what was there throughout is in it, as it was when its turn
         came. Credits and signs of life are not in it.
         """
-        for tenant in list(self._tree.tenants.values()):
-            if tenant.name == RESERVED_TENANT:
-                continue
-            for model in list(tenant.models.values()):
-                for replica_id, row in list(model.stats.items()):
-                    yield Report(replica_id, tenant.name, model.name, "", row.reported_us, (), row.stats)
-                for partition in model.partitions():
-                    for lane in list(partition.lanes.values()):
-                        yield from _dump_lane(lane)
+        return views.dump(self._tree)
 
     def _put(self, model: ModelNode, hash_scheme: str, replica_id: str, holds: Holds, at_us: int) -> None:
         # Counts recur; one object for each saves more than half of what a key costs besides its hash.
@@ -383,54 +363,6 @@ class PrefixIndex:
     def _tell(self, reason: EvictionReason, tenant: str, count: int) -> None:
         if count:
             self._on_eviction(Eviction(tenant, "lfu" if self._rules.is_lfu(tenant) else "lru", reason, count))
-
-
-def _replica_rows(tenant: TenantNode) -> list[ReplicaRow]:
-    """A tenant's replicas, sorted: those with stats (the newest of any model) and those with holds."""
-    stats: dict[str, StatsRow] = {}
-    for _, model in sorted(tenant.models.items(), reverse=True):
-        for replica_id, row in model.stats.items():
-            if replica_id not in stats or row.seen_us >= stats[replica_id].seen_us:
-                stats[replica_id] = row
-    holds: Counter[str] = Counter()
-    newest: dict[str, int] = {}
-    for partition in tenant.partitions():
-        for replica_id, lane in partition.lanes.items():
-            holds[replica_id] += len(lane.recency.stamps)
-            if (at_us := lane.recency.newest_us()) is not None:
-                newest[replica_id] = max(at_us, newest.get(replica_id, at_us))
-    rows = []
-    for replica_id in sorted(stats.keys() | holds.keys()):
-        known = stats.get(replica_id)
-        rows.append(
-            ReplicaRow(
-                tenant=tenant.name,
-                replica_id=replica_id,
-                stats=known and known.stats,
-                last_update_us=known and known.seen_us,
-                prefix_count=holds[replica_id],
-                last_event_us=newest.get(replica_id),
-            )
-        )
-    return rows
-
-
-def _dump_lane(lane: Lane) -> Iterator[Report]:
-    partition = lane.partition
-    tenant, model, hash_scheme, adapter_id = partition.rank
-    hashes = list(lane.recency.stamps)
-    for start in range(0, len(hashes), _DUMP_SLICE):
-        together: dict[int, list[bytes]] = {}
-        for prefix_hash in hashes[start : start + _DUMP_SLICE]:
-            stamp = lane.recency.stamps.get(prefix_hash)
-            if stamp is not None:
-                together.setdefault(stamp, []).append(prefix_hash)
-        reports = []
-        for stamp, held in together.items():
-            counts = list(map(lane.tokens, held))
-            holds = Holds(adapter_id, tier_of(stamp), held, counts)
-            reports.append(Report(lane.replica_id, tenant, model, hash_scheme, seen_us(stamp), (holds,), None))
-        yield from reports  # made before the first one leaves, as the index may change then
 
 
 def _sound(stats: Stats) -> Stats:

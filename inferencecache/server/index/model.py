@@ -7,7 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import Enum, StrEnum
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
+
+RESERVED_TENANT: Final = "inferencecache.io/probe"
+"""The functional probe's tenant: swept like any other, but never counted, shown, limited or evicted for others."""
 
 
 class Scope(NamedTuple):

@@ -1,0 +1,91 @@
+"""The index looked at as a whole: in numbers for `/snapshot`, and as reports for another index.
+
+Both leave out the reserved tenant. Neither counts holds: numbers are those that the nodes of the tree keep.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Final
+
+from inferencecache.server.index.model import RESERVED_TENANT, Holds, ReplicaRow, Report, Snapshot, TenantRow
+from inferencecache.server.index.partition import Lane
+from inferencecache.server.index.recency import seen_us, tier_of
+from inferencecache.server.index.tree import StatsRow, TenantNode, Tree
+
+DUMP_SLICE: Final = 1024
+
+
+def snapshot(tree: Tree) -> Snapshot:
+    """All tenants and their replicas, sorted."""
+    tenants = [tree.tenants[name] for name in sorted(tree.tenants) if name != RESERVED_TENANT]
+    replicas: list[ReplicaRow] = []
+    rows: list[TenantRow] = []
+    for tenant in tenants:
+        of_tenant = _replica_rows(tenant)
+        replicas += of_tenant
+        rates = [row.stats.hit_rate for row in of_tenant if row.stats is not None]
+        rows.append(TenantRow(tenant.name, tenant.keys, sum(rates) / len(rates) if rates else None))
+    return Snapshot(replicas, rows, sum(tenant.keys for tenant in tenants))
+
+
+def dump(tree: Tree) -> Iterator[Report]:
+    """Stats and holds as reports, while the tree may change: what was there throughout is in it."""
+    for tenant in list(tree.tenants.values()):
+        if tenant.name == RESERVED_TENANT:
+            continue
+        for model in list(tenant.models.values()):
+            for replica_id, row in list(model.stats.items()):
+                yield Report(replica_id, tenant.name, model.name, "", row.reported_us, (), row.stats)
+            for partition in model.partitions():
+                for lane in list(partition.lanes.values()):
+                    yield from _dump_lane(lane)
+
+
+def _replica_rows(tenant: TenantNode) -> list[ReplicaRow]:
+    """A tenant's replicas, sorted: those with stats (the newest of any model) and those with holds."""
+    stats: dict[str, StatsRow] = {}
+    for _, model in sorted(tenant.models.items(), reverse=True):
+        for replica_id, row in model.stats.items():
+            if replica_id not in stats or row.seen_us >= stats[replica_id].seen_us:
+                stats[replica_id] = row
+    holds: Counter[str] = Counter()
+    newest: dict[str, int] = {}
+    for partition in tenant.partitions():
+        for replica_id, lane in partition.lanes.items():
+            holds[replica_id] += len(lane.recency.stamps)
+            if (at_us := lane.recency.newest_us()) is not None:
+                newest[replica_id] = max(at_us, newest.get(replica_id, at_us))
+    rows = []
+    for replica_id in sorted(stats.keys() | holds.keys()):
+        known = stats.get(replica_id)
+        rows.append(
+            ReplicaRow(
+                tenant=tenant.name,
+                replica_id=replica_id,
+                stats=known and known.stats,
+                last_update_us=known and known.seen_us,
+                prefix_count=holds[replica_id],
+                last_event_us=newest.get(replica_id),
+            )
+        )
+    return rows
+
+
+def _dump_lane(lane: Lane) -> Iterator[Report]:
+    partition = lane.partition
+    tenant, model, hash_scheme, adapter_id = partition.rank
+    hashes = list(lane.recency.stamps)
+    for start in range(0, len(hashes), DUMP_SLICE):
+        together: dict[int, list[bytes]] = {}
+        for prefix_hash in hashes[start : start + DUMP_SLICE]:
+            stamp = lane.recency.stamps.get(prefix_hash)
+            if stamp is not None:
+                together.setdefault(stamp, []).append(prefix_hash)
+        reports = []
+        for stamp, held in together.items():
+            counts = list(map(lane.tokens, held))
+            holds = Holds(adapter_id, tier_of(stamp), held, counts)
+            reports.append(Report(lane.replica_id, tenant, model, hash_scheme, seen_us(stamp), (holds,), None))
+        yield from reports  # made before the first one leaves, as the index may change then
