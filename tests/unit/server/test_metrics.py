@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -49,6 +51,19 @@ def test_every_documented_series_has_its_name_and_labels() -> None:
     assert only("inferencecache_index_evictions_total") == ({"algorithm": "lfu", "reason": "cap"}, 3)
     for endpoint in ("snapshot", "policy", "probe"):
         assert only(f"inferencecache_{endpoint}_auth_total") == ({"result": "ok"}, 1)
+
+
+def test_every_series_is_explained_to_operators() -> None:
+    metrics = ServerMetrics()
+    metrics.watch_entries(dict)
+    guide = (Path(__file__).parents[3] / "docs" / "server.md").read_text()
+    names = [
+        f"{family.name}_total" if family.type == "counter" else family.name
+        for family in metrics.registry.collect()
+        if family.name.startswith("inferencecache_")
+    ]
+    assert names
+    assert [name for name in names if f"`{name}`" not in guide] == []
 
 
 def test_latency_has_the_documented_buckets() -> None:
