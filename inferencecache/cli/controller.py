@@ -12,7 +12,7 @@ from typing import Annotated
 
 import typer
 
-from inferencecache.adapters.registry import DEFAULT_POLICY_SERVER
+from inferencecache.adapters import DEFAULT_POLICY_SERVER
 from inferencecache.cli.flags import duration
 from inferencecache.cli.logs import Encoder, LogSettings, TimeEncoding, configure
 from inferencecache.cli.settings import CERT_DIR, REFRESH_INTERVAL, SERVER, ControllerSettings, SettingsError

@@ -17,8 +17,6 @@ from typing import Any
 import typer
 from typer.core import TyperCommand, TyperOption
 
-from inferencecache.api.duration import Duration
-
 _TRUE = frozenset({"1", "t", "T", "true", "TRUE", "True"})
 _FALSE = frozenset({"0", "f", "F", "false", "FALSE", "False"})
 
@@ -90,6 +88,9 @@ def duration(text: str | timedelta) -> timedelta:
     """
     if isinstance(text, timedelta):
         return text
+    # Here and not above: all kinds come with it, which the sidecar has no memory for.
+    from inferencecache.api.duration import Duration
+
     try:
         return Duration(text).timedelta
     except ValueError as error:

@@ -21,7 +21,7 @@ from inferencecache.cli.install import (
     WEBHOOK_SERVICE,
 )
 from inferencecache.cli.settings import ControllerSettings, SettingsError
-from inferencecache.controllers import register
+from inferencecache.controllers import CacheServer, register
 from inferencecache.kube.certificates import SelfMadeCertificates, ServingCertificate, read_files, watch_files
 from inferencecache.kube.client import Client
 from inferencecache.kube.connection import connect
@@ -71,7 +71,7 @@ def build(settings: ControllerSettings, client: Client) -> Manager:
     manager = Manager(client, options=_options(settings, namespace))
     registries = load_adapters()
     unwired = UnwiredMemo()
-    register(manager, registries=registries, notes=unwired)
+    register(manager, registries=registries, notes=unwired, server=_server(settings))
     handlers = Handlers(
         runtimes=registries[0],
         settings=Settings(settings.kvevent_subscriber_image, settings.policy_server_grpc_address),
@@ -96,6 +96,16 @@ def _options(settings: ControllerSettings, namespace: str) -> Options:
         metrics_secure=settings.metrics_secure,
         health_address=settings.health_probe_bind_address,
         leader_election=election,
+    )
+
+
+def _server(settings: ControllerSettings) -> CacheServer:
+    return CacheServer(
+        snapshot_url=settings.server_snapshot_url,
+        policy_url=settings.server_policy_url,
+        probe_url=settings.server_probe_url,
+        refresh_interval=settings.cacheindex_refresh_interval,
+        push_interval=settings.cachepolicy_push_interval,
     )
 
 

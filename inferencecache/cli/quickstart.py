@@ -1,7 +1,8 @@
 """`inferencecache quickstart`: watch the operator do its job on a real API server, then play with it.
 
-One thing is played, because the control plane has no Deployment controller, and it is announced: the rollout of the
-cache server. Nor is there a kubelet, so Pods stay Pending.
+What is played, because the control plane has neither a Deployment controller nor a kubelet, is announced: the
+rollout of the cache server, and the engine with its sidecar. The engine computes nothing; its events, the sidecar that
+reads them and the server that answers for them are real.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ def quickstart(
         bool, typer.Option("--exit/--no-exit", help="End after the tour instead of waiting for Ctrl-C.")
     ] = False,
 ) -> None:
-    """Start an API server and the operator, apply a CacheBackend, create an engine Pod, and show what happened."""
+    """Start an API server, the operator and the server, wire an engine Pod, and route a request to what it cached."""
     from inferencecache.cli.tour import run
 
     raise typer.Exit(run(stay=not exit_))

@@ -12,7 +12,7 @@ from datetime import timedelta
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from inferencecache.adapters.registry import DEFAULT_POLICY_SERVER
+from inferencecache.adapters import DEFAULT_POLICY_SERVER
 
 SERVER = "http://inference-cache-server:8081"
 REFRESH_INTERVAL = timedelta(seconds=30)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import json
 import signal
 import time
 from collections.abc import Awaitable, Callable
-from pathlib import Path
 from typing import Any, Final
 
 from rich.console import Console
@@ -15,8 +16,10 @@ from rich.table import Table
 
 from inferencecache.api.cachebackend import CacheBackend
 from inferencecache.api.constants import READY
+from inferencecache.cli.engine_trial import BLOCK_SIZE, Engine, engine, post
 from inferencecache.cli.output import to_yaml, unified_diff
-from inferencecache.cli.trial import TrialError, trial
+from inferencecache.cli.processes import ProcessError
+from inferencecache.cli.trial import Trial, TrialError, trial
 from inferencecache.controllers.cachebackend.reasons import ROLLOUT_IN_PROGRESS
 from inferencecache.kube.client import Client
 from inferencecache.kube.envtest import ControlPlane, ControlPlaneError
@@ -29,6 +32,12 @@ _UNMANAGED: Final = "quickstart-before"
 _STEP_SECONDS: Final = 30.0
 _FILLED_IN: Final = ("uid", "resourceVersion", "creationTimestamp", "managedFields", "generation", "namespace")
 
+_MODEL: Final = "Qwen/Qwen3-0.6B"
+_PROMPT: Final = (
+    "You are a patient assistant who explains Kubernetes to people who train language models. "
+    "Answer in three sentences. What does a reconciler do?"
+)
+
 BACKEND: Final[Manifest] = {
     "apiVersion": "inferencecache.io/v1alpha1",
     "kind": "CacheBackend",
@@ -37,7 +46,7 @@ BACKEND: Final[Manifest] = {
         "runtime": "VLLM",
         "type": "LMCache",
         "remoteStorage": {"provider": "LMCacheServer", "ownership": "Managed"},
-        "observation": {"modelID": "Qwen/Qwen3-0.6B"},
+        "observation": {"modelID": _MODEL},
         "engineSelector": {"matchLabels": {"app": "qwen"}},
     },
 }
@@ -50,7 +59,7 @@ ENGINE: Final[Manifest] = {
             {
                 "name": "vllm",
                 "image": "lmcache/vllm-openai:latest",
-                "args": ["--model", "Qwen/Qwen3-0.6B", "--port", "8000"],
+                "args": ["--model", _MODEL, "--port", "8000"],
                 "ports": [{"name": "http", "containerPort": 8000}],
             }
         ]
@@ -64,7 +73,7 @@ def run(*, stay: bool) -> int:
     try:
         with asyncio.Runner() as runner:
             return runner.run(_interruptible(console, stay))
-    except (ControlPlaneError, TrialError, KubeError) as error:
+    except (ControlPlaneError, TrialError, ProcessError, KubeError) as error:
         console.print(f"quickstart: {error}", style="red", markup=False, highlight=False)
         return 1
     except KeyboardInterrupt:
@@ -103,10 +112,13 @@ async def _tour(console: Console, stay: bool) -> None:
     starting = asyncio.create_task(asyncio.to_thread(plane.start))
     try:
         await asyncio.shield(starting)
-        _step(console, "Installing CRDs, roles and webhooks, and starting the operator")
-        async with trial(plane) as client:
-            await _show(console, client)
-            _invite(console, plane.admin, stay)
+        _step(console, "Installing CRDs, roles and webhooks, and starting the operator and the server")
+        async with trial(plane) as running, contextlib.AsyncExitStack() as stack:
+            pod = await _show(console, running.client)
+            _step(console, "Playing the kubelet: starting a fake engine, and the sidecar with the Pod's own arguments")
+            engine_ = await stack.enter_async_context(engine(pod, _MODEL, running.folder))
+            lookup = await _route(console, running, engine_)
+            _invite(console, running, engine_, lookup, stay)
             if stay:
                 await asyncio.Event().wait()
     finally:
@@ -114,7 +126,8 @@ async def _tour(console: Console, stay: bool) -> None:
         await asyncio.to_thread(plane.stop)
 
 
-async def _show(console: Console, client: Client) -> None:
+async def _show(console: Console, client: Client) -> Manifest:
+    """From an empty cluster to a wired engine Pod, which is returned."""
     for name in (_NAMESPACE, _UNMANAGED):
         await client.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
 
@@ -137,6 +150,27 @@ async def _show(console: Console, client: Client) -> None:
     if not difference:
         raise TrialError("the engine Pod was created but not wired; see the operator's log")
     console.print(Syntax(difference, "diff", background_color="default"))
+    return after
+
+
+async def _route(console: Console, running: Trial, engine_: Engine) -> Manifest:
+    """From a prompt the engine has seen to the answer where its like should go; returns the question."""
+    _step(console, "Sending the engine a prompt; what it caches, it says")
+    console.print(f"  {_PROMPT}", markup=False, highlight=False)
+    completed = await post(engine_.http, "/v1/completions", {"model": _MODEL, "prompt": _PROMPT})
+    console.print(f"  {completed['usage']['prompt_tokens']} tokens computed and cached, in blocks of {BLOCK_SIZE}")
+    tokens = (await post(engine_.http, "/tokenize", {"model": _MODEL, "prompt": _PROMPT}))["tokens"]
+    lookup: Manifest = {"modelId": _MODEL, "tenantId": _NAMESPACE, "hashScheme": "vllm", "tokenIds": tokens}
+    answer: Manifest = {}
+
+    async def found() -> bool:
+        answer.update(await post(running.server_http, "/v1/lookup-route", lookup))
+        return bool(answer["reasonCode"] == "PREFIX_MATCH")
+
+    _step(console, "Asking the server where a request with the same prompt should go")
+    await _until("the server heard of the engine's blocks", found)
+    console.print(Syntax(json.dumps(answer, indent=2), "json", background_color="default"))
+    return lookup
 
 
 async def _create(client: Client, namespace: str, *, dry_run: bool) -> Manifest:
@@ -211,13 +245,19 @@ def _step(console: Console, text: str) -> None:
     console.print(f"\n▶ {text}", style="bold", markup=False, highlight=False)
 
 
-def _invite(console: Console, kubeconfig: Path, stay: bool) -> None:
+def _invite(console: Console, running: Trial, engine_: Engine, lookup: Manifest, stay: bool) -> None:
     if not stay:
         return
+    question = running.folder / "lookup.json"
+    question.write_text(json.dumps(lookup))
     _step(console, "Your turn")
-    console.print(f"  export KUBECONFIG={kubeconfig}", markup=False, highlight=False)
-    console.print(
-        f"  kubectl -n {_NAMESPACE} get cachebackends,deployments,services,pods", markup=False, highlight=False
+    lines = (
+        f"export KUBECONFIG={running.kubeconfig}",
+        f"kubectl -n {_NAMESPACE} get cachebackends,deployments,services,pods",
+        f"curl -s {running.server_http}/v1/lookup-route -d @{question}",
+        f"""curl -s {engine_.http}/v1/completions -d '{{"prompt": "{_PROMPT}"}}'""",
+        f"what the processes say: {running.folder}/*.log",
     )
-    console.print(f"  operator log: {kubeconfig.parent / 'controller.log'}", markup=False, highlight=False)
+    for line in lines:
+        console.print(f"  {line}", markup=False, highlight=False)
     console.print("Ctrl-C ends and removes everything.")

@@ -1,29 +1,22 @@
-"""A trial installation: a control plane of its own with what `manifests/default` installs, and the operator beside it.
+"""A trial installation: a control plane of its own with what `manifests/default` installs, the operator and the server.
 
-The operator runs as a child process, started by the command line users know and with the ServiceAccount, roles and
-webhook configurations of an installation; only the webhooks' address differs. All of it ends with the context.
+Both run as child processes, started by the command lines users know. The operator has the ServiceAccount, roles and
+webhook configurations of an installation; only the webhooks' address differs. The server takes calls from everybody,
+as there is no cluster whose Pods could show it their tokens. All of it ends with the context.
 """
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
-import os
-import shutil
-import socket
-import subprocess
-import sys
-import time
-import urllib.error
-import urllib.request
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 import yaml
 
+from inferencecache import __version__
 from inferencecache.api import crds
 from inferencecache.cli.install import (
     CONTROLLER,
@@ -33,16 +26,15 @@ from inferencecache.cli.install import (
     controller_rbac,
     webhook_configurations,
 )
+from inferencecache.cli.processes import Child, ProcessError, child, command, free_ports
 from inferencecache.kube.client import Client
 from inferencecache.kube.connection import connect
 from inferencecache.kube.envtest import ControlPlane, install_crds
 from inferencecache.kube.errors import KubeError
 from inferencecache.kube.resource import Key, ResourceType
 
-READY_SECONDS = 60.0
-_STOP_SECONDS = 20.0
-_TOKEN_SECONDS = 24 * 3600
-_CONFIGURATIONS = (
+_TOKEN_SECONDS: Final = 24 * 3600
+_CONFIGURATIONS: Final = (
     (
         ResourceType(
             "admissionregistration.k8s.io", "v1", "MutatingWebhookConfiguration", "mutatingwebhookconfigurations", False
@@ -67,25 +59,37 @@ class TrialError(Exception):
 
 
 @dataclass(frozen=True)
+class Trial:
+    """A running trial: an administrator's client, and where the server is reached."""
+
+    client: Client
+    kubeconfig: Path
+    """The administrator's."""
+    folder: Path
+    """Where the processes log to."""
+    server_http: str
+    """`host:port` of the server's HTTP port."""
+
+
+@dataclass(frozen=True)
 class Ports:
-    """The loopback ports of the operator's listeners."""
+    """The loopback ports of the listeners."""
 
     metrics: int
     health: int
     webhook: int
+    server_grpc: int
+    server_http: int
+    server_snapshot: int
 
     @classmethod
     def free(cls) -> Ports:
-        """Three ports that are free now."""
-        with contextlib.ExitStack() as stack:
-            sockets = [stack.enter_context(socket.socket()) for _ in range(3)]
-            for listener in sockets:
-                listener.bind(("127.0.0.1", 0))
-            return cls(*(listener.getsockname()[1] for listener in sockets))
+        """Ports that are free now."""
+        return cls(*free_ports(6))
 
 
 async def install(client: Client, ports: Ports) -> None:
-    """What `kubectl apply -k manifests/default` installs, except the operator's Deployment and Service."""
+    """What `kubectl apply -k manifests/default` installs, except Deployments and Services."""
     await install_crds(client, [dict(crd) for crd in crds()])
     await client.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
     address = {"url": f"https://127.0.0.1:{ports.webhook}"}
@@ -112,11 +116,21 @@ async def service_account_kubeconfig(client: Client, plane: ControlPlane) -> Pat
     return path
 
 
+def server_command(ports: Ports) -> list[str]:
+    """The server's command line."""
+    return command(
+        "server",
+        f"--grpc-bind-address=127.0.0.1:{ports.server_grpc}",
+        f"--http-bind-address=127.0.0.1:{ports.server_http}",
+        f"--snapshot-bind-address=127.0.0.1:{ports.server_snapshot}",
+        "--insecure-disable-auth",
+    )
+
+
 def controller_command(kubeconfig: Path, ports: Ports, folder: Path) -> list[str]:
-    """The operator's command line, as a user would type it."""
-    script = shutil.which("inferencecache", path=os.fspath(Path(sys.executable).parent)) or "inferencecache"
-    return [
-        script,
+    """The operator's command line. The sidecar's image is only named: no kubelet pulls it."""
+    server = f"http://127.0.0.1:{ports.server_snapshot}"
+    return command(
         "controller",
         f"--kubeconfig={kubeconfig}",
         "--leader-elect",
@@ -125,49 +139,19 @@ def controller_command(kubeconfig: Path, ports: Ports, folder: Path) -> list[str
         f"--health-probe-bind-address=127.0.0.1:{ports.health}",
         f"--webhook-port={ports.webhook}",
         f"--webhook-cert-dir={folder / 'no-certificates'}",
-        "--server-probe-url=",
-    ]
+        f"--kvevent-subscriber-image=inferencecache:{__version__}",
+        f"--policy-server-grpc-address=127.0.0.1:{ports.server_grpc}",
+        f"--server-snapshot-url={server}/snapshot",
+        f"--server-policy-url={server}/policy",
+        f"--server-probe-url={server}/probe",
+        "--cacheindex-refresh-interval=1s",
+    )
 
 
-@contextlib.asynccontextmanager
-async def operator(command: Sequence[str], log: Path) -> AsyncIterator[subprocess.Popen[bytes]]:
-    """The operator as a child process, stopped by SIGTERM when the context ends, and killed if that takes too long."""
-    environment = {name: value for name, value in os.environ.items() if name not in ("KUBECONFIG", "POD_NAMESPACE")}
-    with log.open("wb") as output:
-        # A session of its own: Ctrl-C reaches us alone, and we stop the operator before the control plane it needs.
-        process = subprocess.Popen(  # noqa: ASYNC220 - takes milliseconds
-            command, stdout=output, stderr=output, stdin=subprocess.DEVNULL, env=environment, start_new_session=True
-        )
-    try:
-        yield process
-    finally:
-        process.terminate()
-        try:
-            await asyncio.shield(asyncio.to_thread(process.wait, _STOP_SECONDS))
-        except (subprocess.TimeoutExpired, asyncio.CancelledError):
-            process.kill()
-            process.wait()
-            raise
-
-
-async def wait_ready(client: Client, process: subprocess.Popen[bytes], ports: Ports, log: Path) -> None:
-    """Wait until the operator is ready and the API server trusts its webhooks. Raises `TrialError`."""
-    deadline = time.monotonic() + READY_SECONDS
-    while not (await asyncio.to_thread(_answers, f"http://127.0.0.1:{ports.health}/readyz") and await _trusted(client)):
-        if process.poll() is not None or time.monotonic() > deadline:
-            state = f"ended with exit {process.returncode}" if process.poll() is not None else "did not become ready"
-            said = await asyncio.to_thread(log.read_text, errors="replace")
-            raise TrialError(f"the operator {state}; it said last:\n{said[-3000:]}")
-        await asyncio.sleep(0.1)
-
-
-def _answers(url: str) -> bool:
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    try:
-        with opener.open(url, timeout=2) as answer:
-            return bool(answer.status == 200)
-    except (OSError, urllib.error.URLError):
-        return False
+async def wait_serving(operator: Child, client: Client, ports: Ports) -> None:
+    """Wait until the operator is ready and the API server trusts its webhooks. Raises `ProcessError`."""
+    await operator.wait_answers(f"http://127.0.0.1:{ports.health}/readyz")
+    await operator.wait_until(lambda: _trusted(client))
 
 
 async def _trusted(client: Client) -> bool:
@@ -179,19 +163,26 @@ async def _trusted(client: Client) -> bool:
 
 
 @contextlib.asynccontextmanager
-async def trial(plane: ControlPlane) -> AsyncIterator[Client]:
-    """Install everything on a started control plane, run the operator, and yield an administrator's client.
+async def trial(plane: ControlPlane) -> AsyncIterator[Trial]:
+    """Install everything on a started control plane, run operator and server, and yield what to reach them by.
 
     Raises `TrialError`.
     """
-    ports, log = Ports.free(), plane.folder / "controller.log"
-    async with await connect(plane.admin) as connection:
-        client = Client(connection, field_manager="quickstart")
+    ports, folder = Ports.free(), plane.folder
+    async with contextlib.AsyncExitStack() as stack:
+        client = Client(await stack.enter_async_context(await connect(plane.admin)), field_manager="quickstart")
         try:
             await install(client, ports)
             kubeconfig = await service_account_kubeconfig(client, plane)
         except KubeError as error:
             raise TrialError(f"installing failed: {error}") from error
-        async with operator(controller_command(kubeconfig, ports, plane.folder), log) as process:
-            await wait_ready(client, process, ports, log)
-            yield client
+        server = await stack.enter_async_context(child("server", server_command(ports), folder / "server.log"))
+        operator = await stack.enter_async_context(
+            child("operator", controller_command(kubeconfig, ports, folder), folder / "controller.log")
+        )
+        try:
+            await server.wait_answers(f"http://127.0.0.1:{ports.server_http}/readyz")
+            await wait_serving(operator, client, ports)
+        except ProcessError as error:
+            raise TrialError(str(error)) from error
+        yield Trial(client, plane.admin, folder, f"127.0.0.1:{ports.server_http}")

@@ -23,6 +23,7 @@ from inferencecache.api.cachebackend import CacheBackend
 from inferencecache.cli import trial
 from inferencecache.cli.install import NAMESPACE, controller_rbac
 from inferencecache.cli.operator import LEASE
+from inferencecache.cli.processes import child
 from inferencecache.kube.client import Client
 from inferencecache.kube.envtest import ControlPlane, install_crds
 from inferencecache.kube.errors import NotFound
@@ -92,11 +93,11 @@ async def operator(
     if not elect:
         command.remove("--leader-elect")
     log = folder / f"{name}.log"
-    async with trial.operator(command, log) as process:
+    async with child(name, command, log) as started:
         try:
-            yield Operator(process, log, ports)
+            yield Operator(started.process, log, ports)
         finally:
-            process.send_signal(signal.SIGCONT)  # a stopped process would not hear SIGTERM
+            started.process.send_signal(signal.SIGCONT)  # a stopped process would not hear SIGTERM
 
 
 @contextlib.asynccontextmanager

@@ -15,7 +15,8 @@ import pytest
 
 from inferencecache.api.cachebackend import CacheBackend
 from inferencecache.cli.install import webhook_configurations
-from inferencecache.cli.trial import Ports, wait_ready
+from inferencecache.cli.processes import Child
+from inferencecache.cli.trial import Ports, wait_serving
 from inferencecache.kube.client import Client
 from inferencecache.kube.envtest import ControlPlane
 from inferencecache.kube.errors import NotFound
@@ -320,7 +321,7 @@ async def test_events_tell_which_engines_were_wired_and_which_were_not(
         ]
 
     async with operator(kubeconfig, tmp_path, ports=webhooks) as running:
-        await wait_ready(client, running.process, webhooks, running.log)
+        await wait_serving(Child("operator", running.process, running.log), client, webhooks)
         service = {"ports": [{"port": 80}], "selector": {"app": "somebody-else"}}
         metadata = {"name": "poor", "namespace": namespace}
         await client.create({"apiVersion": "v1", "kind": "Service", "metadata": metadata, "spec": service})

@@ -11,6 +11,7 @@ import pytest_asyncio
 
 from inferencecache.api.cachebackend import CacheBackend
 from inferencecache.cli import trial
+from inferencecache.cli.processes import child
 from inferencecache.kube.client import Client
 from inferencecache.kube.connection import connect
 from inferencecache.kube.envtest import ControlPlane
@@ -38,8 +39,8 @@ async def installed(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[C
                 f"--kvevent-subscriber-image={SUBSCRIBER_IMAGE}",
             ]
             log = folder / "controller.log"
-            async with trial.operator(command, log) as process:
-                await trial.wait_ready(client, process, ports, log)
+            async with child("operator", command, log) as running:
+                await trial.wait_serving(running, client, ports)
                 yield client
 
 

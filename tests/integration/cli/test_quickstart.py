@@ -38,18 +38,20 @@ def left_over(tmp_path: Path) -> list[str]:
     return found
 
 
-def test_the_tour_shows_a_wired_pod_and_ends(tmp_path: Path) -> None:
+def test_the_tour_wires_a_pod_routes_a_request_and_ends(tmp_path: Path) -> None:
     process = start(tmp_path, "--exit")
     output, _ = process.communicate(timeout=150)
     assert process.returncode == 0, output
     assert "+    - --kv-transfer-config" in output
     assert "lm://qwen-cache.quickstart.svc.cluster.local:65432" in output
     assert "quickstart/qwen-cache" in output
+    assert '"reasonCode": "PREFIX_MATCH"' in output
+    assert '"replicaId": "qwen-engine"' in output
     assert left_over(tmp_path) == []
 
 
 def test_a_signal_at_any_moment_ends_everything(tmp_path: Path) -> None:
-    for seconds in (0.5, 2.5, 6.0):
+    for seconds in (0.5, 2.5, 6.0, 12.0):
         process = start(tmp_path)
         time.sleep(seconds)  # the moment is the point: during the start, the installation, the tour
         process.send_signal(signal.SIGTERM)
