@@ -128,12 +128,12 @@ def _configuration(kind: str, name: str, webhooks: Sequence[Mapping[str, Any]]) 
 def controller_rbac() -> list[dict[str, Any]]:
     """Who the controller is and what it may do (spec 05 §1.4, decision A8).
 
-    In the cluster, what its reconcilers say they need and the lists that its webhooks judge siblings by; in its own
-    namespace the Lease, the Secret of its webhook certificates, and Events.
+    In the cluster, what its reconcilers say they need, which covers what its webhooks read; in its own namespace the
+    Lease, the Secret of its webhook certificates, and Events.
     """
     return [
         {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": CONTROLLER, "namespace": NAMESPACE}},
-        _role("ClusterRole", MANAGER_ROLE, [*rbac_rules(), _SIBLINGS_RULE]),
+        _role("ClusterRole", MANAGER_ROLE, rbac_rules()),
         _binding("ClusterRoleBinding", "inference-cache-manager-rolebinding", MANAGER_ROLE),
         _role("Role", LEADER_ELECTION_ROLE, _LEADER_ELECTION_RULES),
         _binding("RoleBinding", "inference-cache-leader-election-rolebinding", LEADER_ELECTION_ROLE),
@@ -144,12 +144,6 @@ def controller_rbac() -> list[dict[str, Any]]:
     ]
 
 
-# Both kinds are judged against the others of their namespace, which a webhook lists live (spec 02 §1).
-_SIBLINGS_RULE: Final = {
-    "apiGroups": [GROUP],
-    "resources": [kind.resource.plural for kind in (CachePolicy, CacheTenant)],
-    "verbs": ["list"],
-}
 _LEADER_ELECTION_RULES: Final = [
     {
         "apiGroups": ["coordination.k8s.io"],

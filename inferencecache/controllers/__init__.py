@@ -6,12 +6,15 @@ from inferencecache.adapters.registry import RuntimeRegistry, StorageRegistry
 from inferencecache.api.cachebackend import CacheBackend
 from inferencecache.controllers.cachebackend.act import Actor, child_informers
 from inferencecache.controllers.cachebackend.reconciler import CacheBackendReconciler
+from inferencecache.controllers.dataplane.client import ServerClient
+from inferencecache.controllers.dataplane.server import CacheServer
 from inferencecache.controllers.engine_pods import EnginePodReconciler, UnwiredNotes, UnwiredTeller, is_annotated
+from inferencecache.controllers.server_loops import register_server_loops
 from inferencecache.kube.kinds import Pod
 from inferencecache.kube.manager import Manager
 from inferencecache.kube.resource import Key
 
-__all__ = ["register"]
+__all__ = ["CacheServer", "register"]
 
 
 def register(
@@ -19,6 +22,7 @@ def register(
     *,
     registries: tuple[RuntimeRegistry, StorageRegistry],
     notes: UnwiredNotes | None = None,
+    server: CacheServer | None = None,
 ) -> None:
     """Add all reconcilers to a manager.
 
@@ -26,6 +30,7 @@ def register(
         manager: runs them.
         registries: the adapters, shared with the webhooks, so that whatever is admitted can be rendered.
         notes: what this replica's Pod webhook left unwired; None where no webhook runs.
+        server: the cache server, and how to call it; None leaves out whatever talks to it.
     """
     runtimes, storage = registries
     informers = child_informers(manager.cache)
@@ -49,3 +54,8 @@ def register(
     if notes is not None:
         teller = UnwiredTeller(notes, manager.recorder("engine-pod-events", leader_only=False))
         manager.cache.informer(Pod).on_change(teller)
+    if server is not None:
+        calls = ServerClient()
+        # Started first and stopped last, as it holds the connections of the loops.
+        manager.add(calls.run, name="server-client")
+        register_server_loops(manager, server, calls)

@@ -12,6 +12,11 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from inferencecache.api.cachebackend import CacheBackend
+from inferencecache.api.cacheindex import CacheIndex
+from inferencecache.api.cachepolicy import CachePolicy
+from inferencecache.api.cachetenant import CacheTenant
+from inferencecache.api.pdtopology import PDTopology
+from inferencecache.api.prompttemplate import PromptTemplate
 from inferencecache.kube.events import EVENTS
 from inferencecache.kube.kinds import Deployment, HorizontalPodAutoscaler, Pod, Service, StatefulSet
 from inferencecache.kube.resource import Resource
@@ -23,6 +28,7 @@ _OWN = ("create", "delete", "get", "list", "patch", "watch")
 def rbac_rules() -> list[Mapping[str, Any]]:
     """The rules, in the shape of `ClusterRole.rules`."""
     backends = CacheBackend.resource
+    told = [kind.resource for kind in (CacheIndex, CacheTenant, PDTopology, PromptTemplate)]
     return [
         _rule((Pod.resource,), _READ),
         *(_rule((kind.resource,), _OWN) for kind in (Service, Deployment, StatefulSet, HorizontalPodAutoscaler)),
@@ -30,6 +36,9 @@ def rbac_rules() -> list[Mapping[str, Any]]:
         _rule((backends,), _READ),
         _rule((backends,), ("patch",), subresource="status"),
         _rule((backends,), ("update",), subresource="finalizers"),
+        _rule((CacheIndex.resource,), ("create",)),
+        _rule((*told, CachePolicy.resource), _READ),
+        _rule(told, ("patch",), subresource="status"),
     ]
 
 

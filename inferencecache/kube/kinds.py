@@ -140,19 +140,90 @@ class PodMeta(View, frozen=True):
     generate_name: str = ""
     labels: dict[str, str] = {}
     annotations: dict[str, str] = {}
+    owner_references: tuple[OwnerReference, ...] = ()
+    deletion_timestamp: str | None = None
+
+
+class EnvVar(View, frozen=True):
+    """`env[]` of a container, as far as it is plain text."""
+
+    name: str = ""
+    value: str = ""
+
+
+class Container(View, frozen=True):
+    """A container of a Pod's spec: its name and its variables."""
+
+    name: str = ""
+    env: tuple[EnvVar, ...] = ()
+
+
+class PodSpec(View, frozen=True):
+    """`spec` of a Pod."""
+
+    init_containers: tuple[Container, ...] = ()
+
+
+class ContainerWaiting(View, frozen=True):
+    """Why a container is not running yet, or again."""
+
+    reason: str = ""
+
+
+class ContainerTerminated(View, frozen=True):
+    """How a container ended; `message` is what it left in its termination log."""
+
+    exit_code: int = 0
+    reason: str = ""
+    message: str = ""
+
+
+class ContainerState(View, frozen=True):
+    """Waiting, terminated, or neither: running, or not heard of yet."""
+
+    waiting: ContainerWaiting | None = None
+    terminated: ContainerTerminated | None = None
+
+
+class ContainerStatus(View, frozen=True):
+    """`status.containerStatuses[]` and `status.initContainerStatuses[]`."""
+
+    name: str = ""
+    restart_count: int = 0
+    state: ContainerState = ContainerState()
+    last_state: ContainerState = ContainerState()
+
+
+class PodCondition(View, frozen=True):
+    """`status.conditions[]` of a Pod."""
+
+    type: str = ""
+    status: str = ""
 
 
 class PodStatus(View, frozen=True):
     """`status` of a Pod."""
 
     phase: str = ""
+    conditions: tuple[PodCondition, ...] = ()
+    container_statuses: tuple[ContainerStatus, ...] = ()
+    init_container_statuses: tuple[ContainerStatus, ...] = ()
+
+    @property
+    def ready(self) -> bool:
+        """Whether the Pod takes traffic."""
+        return any(one.type == "Ready" and one.status == "True" for one in self.conditions)
 
 
 class Pod(View, frozen=True):
-    """`v1` Pod, small: identity, labels, annotations and phase."""
+    """`v1` Pod: who it is and whose, and how its containers are doing.
+
+    Most of that is of interest for few Pods; a cluster-wide informer had better drop it from the others.
+    """
 
     resource: ClassVar[Resource] = ResourceType("", "v1", "Pod", "pods")
     metadata: PodMeta = PodMeta()
+    spec: PodSpec = PodSpec()
     status: PodStatus = PodStatus()
 
 

@@ -1,8 +1,7 @@
 """Prompts made from PromptTemplates (RenderTemplate).
 
-The controller pushes all templates as one document, which takes the place of the one before it. The language is as
-small as it can be, so that equal inputs give equal bytes, which is what a prefix cache lives on: `{{ name }}` stands
-for the variable of that slot, `{{{{` for two braces, and everything else for itself. No conditions, no loops, no
+The controller pushes all templates as one document, which takes the place of the one before it. Their language is that
+of `wire.prompt_body`: equal inputs give equal bytes, which is what a prefix cache lives on. No conditions, no loops, no
 filters; a value is put in as it is and not looked at again.
 
 A slot is `Stable` or `Mutable`: its value is the same for many requests, or changes with each. A prompt caches well as
@@ -17,13 +16,13 @@ Rendering is text only. What a prompt's stable part is as tokens, and so as a ke
 from __future__ import annotations
 
 import hashlib
-import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Final, Literal, NamedTuple
 
 import msgspec
 from msgspec import Struct, field
 
+from inferencecache.wire.prompt_body import BodyError, Placeholder, Text, parts_of
 from inferencecache.wire.v1alpha1.inferencecache_pb2 import RenderTemplateRequest
 
 MAX_BODY_BYTES: Final = 4 << 20
@@ -38,10 +37,6 @@ RENDER_ERROR: Final = "RENDER_ERROR"
 
 class TemplatesError(ValueError):
     """A pushed document cannot be used; the message names the field. Nothing has changed."""
-
-
-class TemplateError(ValueError):
-    """A template's body is not of the language, or names a slot it does not declare."""
 
 
 class Slot(Struct, rename="camel", forbid_unknown_fields=True, frozen=True):
@@ -77,18 +72,6 @@ class TemplatesDocument(Struct, rename="camel", forbid_unknown_fields=True, froz
 
     version: int
     templates: list[Template]
-
-
-class Text(NamedTuple):
-    """A part of a body that stands for itself."""
-
-    text: str
-
-
-class Placeholder(NamedTuple):
-    """A part of a body that stands for a variable."""
-
-    slot: str
 
 
 class Rendered(NamedTuple):
@@ -131,8 +114,8 @@ class TemplateStore:
         compiled, complaints = {}, []
         for template in document.templates:
             try:
-                parts = compile_body(template)
-            except TemplateError as error:
+                parts = parts_of(template.body, {slot.name for slot in template.slots})
+            except BodyError as error:
                 parts = None
                 complaints.append(f"{template.namespace}/{template.name}: {error}")
             compiled[template.namespace, template.name] = _Compiled(
@@ -173,39 +156,6 @@ def parse(body: bytes) -> TemplatesDocument:
 
 
 _decoder: Final = msgspec.json.Decoder(TemplatesDocument)
-
-
-def compile_body(template: Template) -> tuple[Text | Placeholder, ...]:
-    """The parts of a template's body, in order.
-
-    Raises:
-        TemplateError: a placeholder does not end, or names no declared slot.
-    """
-    declared = {slot.name for slot in template.slots}
-    parts = tuple(_parts(template.body))
-    for part in parts:
-        if isinstance(part, Placeholder) and part.slot not in declared:
-            raise TemplateError(
-                f"{{{{ {part.slot} }}}} names none of its slots: {', '.join(sorted(declared)) or 'none'}"
-            )
-    return parts
-
-
-_TOKEN: Final = re.compile(r"\{\{\{\{|\{\{(?P<slot>[^{}]*)\}\}|\{\{")
-
-
-def _parts(body: str) -> Iterator[Text | Placeholder]:
-    at = 0
-    for token in _TOKEN.finditer(body):
-        yield Text(body[at : token.start()])
-        at = token.end()
-        if token.group() == "{{{{":
-            yield Text("{{")
-        elif slot := (token.group("slot") or "").strip():
-            yield Placeholder(slot)
-        else:
-            raise TemplateError(f"the placeholder at character {token.start()} does not end or has no name")
-    yield Text(body[at:])
 
 
 def _render(template: _Compiled, variables: Mapping[str, str]) -> Rendered | None:

@@ -6,12 +6,12 @@ import pytest
 
 from inferencecache.controllers.rbac import rbac_rules
 
-GRANTED = {
-    (group, resource): set(rule["verbs"])
-    for rule in rbac_rules()
-    for group in rule["apiGroups"]
-    for resource in rule["resources"]
-}
+GRANTED: dict[tuple[str, str], set[str]] = {}
+for rule in rbac_rules():
+    for group in rule["apiGroups"]:
+        for resource in rule["resources"]:
+            GRANTED.setdefault((group, resource), set()).update(rule["verbs"])
+
 CHILDREN = [
     ("", "services"),
     ("apps", "deployments"),
@@ -31,6 +31,20 @@ def test_what_belongs_to_users_is_only_read() -> None:
     assert GRANTED["inferencecache.io", "cachebackends/status"] == {"patch"}
 
 
+TOLD = ["cacheindices", "cachetenants", "pdtopologies", "prompttemplates"]
+
+
+@pytest.mark.parametrize("plural", TOLD)
+def test_of_kinds_that_are_only_told_something_the_status_alone_is_written(plural: str) -> None:
+    expected = {"get", "list", "watch"} | ({"create"} if plural == "cacheindices" else set())
+    assert GRANTED["inferencecache.io", plural] == expected
+    assert GRANTED["inferencecache.io", f"{plural}/status"] == {"patch"}
+
+
+def test_policies_are_read_and_never_written() -> None:
+    assert GRANTED["inferencecache.io", "cachepolicies"] == {"get", "list", "watch"}
+
+
 def test_nothing_else_is_granted_and_nothing_by_wildcard() -> None:
     expected = {
         *CHILDREN,
@@ -39,6 +53,8 @@ def test_nothing_else_is_granted_and_nothing_by_wildcard() -> None:
         ("inferencecache.io", "cachebackends"),
         ("inferencecache.io", "cachebackends/status"),
         ("inferencecache.io", "cachebackends/finalizers"),
+        ("inferencecache.io", "cachepolicies"),
+        *(("inferencecache.io", name) for plural in TOLD for name in (plural, f"{plural}/status")),
     }
     assert set(GRANTED) == expected
     assert not any("*" in value for key, verbs in GRANTED.items() for value in (*key, *verbs))

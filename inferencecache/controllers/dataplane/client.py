@@ -1,0 +1,155 @@
+"""Requests to the cache server, each with a deadline and with the token that is in its file right now.
+
+Kubernetes replaces a projected token while its pod runs, so the file is read before every request; it lies in memory
+and is small. The server checks a token's audience per endpoint, so a token belongs to an `Endpoint`, not to the client.
+A token that is not there means a server without authentication. One that is there and cannot be read is a fault of the
+installation: most requests go without it and let the server's refusal be the news, some would rather not be sent.
+
+Proxies are taken from the environment, as operators expect of a client. Redirects are not followed: a token goes where
+its owner pointed it, and nowhere else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Final
+
+import aiohttp
+import structlog
+from prometheus_client import Counter
+
+from inferencecache.kube.errors import KubeError
+
+TIMEOUT: Final = timedelta(seconds=5)
+"""Of a request, from resolving the name to the last byte of the answer (spec 05 §1.5)."""
+LARGEST_ANSWER: Final = 64 << 20
+
+_QUOTED_BYTES: Final = 1024
+
+REQUESTS: Final = Counter(
+    "inferencecache_controller_server_requests_total",
+    "Requests of the controller to the cache server, by what became of them.",
+    ["endpoint", "result"],
+)
+
+_log = structlog.stdlib.get_logger(__name__)
+
+
+class ServerCallError(KubeError):
+    """The cache server gave no answer in time, or refused; the message names the request and quotes the answer.
+
+    `status` is the HTTP status, or None without an answer.
+    """
+
+    def __init__(self, message: str, status: int | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class TokenUnreadable(Exception):
+    """A token file is there and cannot be read."""
+
+
+@dataclass(frozen=True, slots=True)
+class TokenFile:
+    """A bearer token that somebody else keeps fresh."""
+
+    path: Path
+
+    def read(self) -> str:
+        """The token; empty if there is no file, or a blank one. Raises `TokenUnreadable`."""
+        try:
+            return self.path.read_text().strip()
+        except FileNotFoundError:
+            return ""
+        except (OSError, UnicodeDecodeError) as error:
+            raise TokenUnreadable(f"token file {self.path}: {error}") from error
+
+
+class ServerClient:
+    """Pooled connections to the cache server. Belongs to one event loop; `run` closes them when it is cancelled."""
+
+    def __init__(self, *, timeout: timedelta = TIMEOUT) -> None:
+        self._timeout = aiohttp.ClientTimeout(total=timeout.total_seconds())
+        self._session: aiohttp.ClientSession | None = None
+
+    async def run(self) -> None:
+        """Keep connections for reuse until cancelled."""
+        try:
+            await asyncio.Event().wait()
+        finally:
+            if self._session is not None:
+                await self._session.close()
+
+    async def exchange(self, method: str, url: str, *, token: str, body: bytes | None) -> tuple[int, bytes]:
+        """Status and body of the answer. Raises `ServerCallError` if none came, or one that does not end."""
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        if body is not None:
+            headers["Content-Type"] = "application/json"
+        try:
+            async with self._connections().request(
+                method, url, data=body, headers=headers, allow_redirects=False
+            ) as answer:
+                content = bytearray()
+                async for chunk in answer.content.iter_any():
+                    content += chunk
+                    if len(content) > LARGEST_ANSWER:
+                        raise ServerCallError(f"{method} {url}: the answer is longer than {LARGEST_ANSWER} bytes")
+                return answer.status, bytes(content)
+        except (aiohttp.ClientError, OSError, ValueError) as error:  # TimeoutError is an OSError
+            late = isinstance(error, TimeoutError)
+            why = f"no answer within {self._timeout.total:g} s" if late else str(error) or type(error).__name__
+            raise ServerCallError(f"{method} {url}: {why}") from error
+
+    def _connections(self) -> aiohttp.ClientSession:
+        if self._session is None:
+            # Without a limit, or requests that hang would keep others from being sent at all.
+            connector = aiohttp.TCPConnector(limit=0)
+            self._session = aiohttp.ClientSession(connector=connector, timeout=self._timeout, trust_env=True)
+        return self._session
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Endpoint:
+    """One path of the server, with the token for its audience.
+
+    `name` stands in metrics. `insists_on_token` refuses to send without a token whose file is there but unreadable.
+    """
+
+    name: str
+    client: ServerClient
+    url: str
+    token: TokenFile
+    insists_on_token: bool = False
+
+    async def get(self) -> bytes:
+        """The body of a 200. Raises `ServerCallError` for anything else."""
+        return await self._call("GET", None, range(200, 201))
+
+    async def send(self, method: str, body: bytes) -> bytes:
+        """Send JSON; the body of any 2xx. Raises `ServerCallError` for anything else."""
+        return await self._call(method, body, range(200, 300))
+
+    async def _call(self, method: str, body: bytes | None, good: range) -> bytes:
+        result = "error"
+        try:
+            status, content = await self.client.exchange(method, self.url, token=self._bearer(), body=body)
+            if status in good:
+                result = "ok"
+                return content
+            said = content[:_QUOTED_BYTES].decode(errors="replace").strip()
+            raise ServerCallError(f"{method} {self.url}: HTTP {status}" + (f": {said}" if said else ""), status)
+        finally:
+            REQUESTS.labels(self.name, result).inc()
+
+    def _bearer(self) -> str:
+        try:
+            return self.token.read()
+        except TokenUnreadable as error:
+            if self.insists_on_token:
+                raise ServerCallError(f"{self.url} was not called: {error}") from error
+            _log.warning("calling the server without a token", endpoint=self.name, error=str(error))
+            return ""

@@ -1,0 +1,34 @@
+"""Pushes all CachePolicies and quotas to the server whenever one changes, and every interval (spec 05 §8).
+
+Every change names the same key: the document is made of all objects, so it does not matter which one it was.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from inferencecache.api.cachepolicy import CachePolicy
+from inferencecache.api.cachetenant import CacheTenant
+from inferencecache.controllers.dataplane.push import Pusher
+from inferencecache.controllers.policy.document import policy_document
+from inferencecache.kube.controller import Result
+from inferencecache.kube.informer import Informer
+from inferencecache.kube.resource import Key
+
+DOCUMENT: Final = Key("", "policy")
+
+
+class PolicyPushReconciler:
+    """Keeps the server's policies and quotas those of the cluster. Writes no status."""
+
+    def __init__(self, *, policies: Informer[CachePolicy], tenants: Informer[CacheTenant], pusher: Pusher) -> None:
+        self._policies = policies
+        self._tenants = tenants
+        self._pusher = pusher
+
+    async def reconcile(self, _key: Key) -> Result:
+        """Push what the caches hold. Raises `ServerCallError`."""
+        if self._policies.missing:
+            return Result()  # an installation without policies; the informer tells when the kind appears
+        document = policy_document(self._policies.list(), self._tenants.list())
+        return Result(await self._pusher.push(document))

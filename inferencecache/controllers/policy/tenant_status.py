@@ -1,0 +1,81 @@
+"""What a CacheTenant's status says after a successful scrape (spec 05 §7.5).
+
+| the tenant                                  | Ready                     | QuotaExceeded            |
+|---------------------------------------------|---------------------------|--------------------------|
+| its id belongs to another CacheTenant       | False, DuplicateTenantID  | False, NotEffective      |
+| sets no quota                               | True, Observed            | False, NoQuota           |
+| holds as many entries as it may, or fewer   | True, Observed            | False, WithinBudget      |
+| holds more                                  | True, Observed            | True, OverEntryBudget    |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, Final, NamedTuple
+
+from inferencecache.api.cachetenant import CacheTenant
+from inferencecache.controllers.policy.owners import quota_of
+from inferencecache.kube.conditions import Condition, ConditionStatus, set_condition
+from inferencecache.kube.resource import Key
+
+READY: Final = "Ready"
+QUOTA_EXCEEDED: Final = "QuotaExceeded"
+
+
+class _Claim(NamedTuple):
+    type: str
+    status: ConditionStatus
+    reason: str
+    message: str
+
+
+def tenant_status(
+    tenant: CacheTenant, owners: Mapping[str, CacheTenant], entries: Mapping[str, int], now: datetime
+) -> dict[str, Any] | None:
+    """The fields to write, or None if the status says all that already.
+
+    Args:
+        tenant: whose status it is.
+        owners: the owner of each tenant id.
+        entries: the entries of each tenant id that the server knows; one it does not know has none.
+        now: for conditions that change.
+    """
+    held = entries.get(tenant.spec.tenant_id, 0)
+    generation = tenant.metadata.generation
+    before: list[Condition] = [one.manifest() for one in tenant.status.conditions or ()]
+    after = before
+    for claim in _claims(tenant, owners.get(tenant.spec.tenant_id), held):
+        after = set_condition(
+            after,
+            claim.type,
+            claim.status,
+            reason=claim.reason,
+            message=claim.message,
+            observed_generation=generation,
+            now=now,
+        )
+    said = (tenant.status.index_entries, tenant.status.observed_generation, before)
+    if said == (held, generation, after):
+        return None
+    return {"indexEntries": held, "observedGeneration": generation, "conditions": after}
+
+
+def _claims(tenant: CacheTenant, owner: CacheTenant | None, held: int) -> tuple[_Claim, _Claim]:
+    if owner is not None and Key.of(owner) != Key.of(tenant):
+        message = (
+            f"tenant id {tenant.spec.tenant_id!r} belongs to CacheTenant {Key.of(owner)}; give this one another id"
+        )
+        return (
+            _Claim(READY, "False", "DuplicateTenantID", message),
+            _Claim(QUOTA_EXCEEDED, "False", "NotEffective", f"only the quota of CacheTenant {Key.of(owner)} counts"),
+        )
+    ready = _Claim(READY, "True", "Observed", "the server's index was read")
+    quota = quota_of(tenant)
+    if quota is None:
+        return ready, _Claim(QUOTA_EXCEEDED, "False", "NoQuota", "spec.quota.maxIndexEntries is not set")
+    if held <= quota:
+        return ready, _Claim(QUOTA_EXCEEDED, "False", "WithinBudget", f"at most {quota} entries are allowed")
+    return ready, _Claim(
+        QUOTA_EXCEEDED, "True", "OverEntryBudget", f"more than the allowed {quota} entries; the server evicts the rest"
+    )
