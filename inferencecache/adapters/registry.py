@@ -21,6 +21,7 @@ from typing import Any, Final, Protocol, TypeVar, runtime_checkable
 
 import structlog
 
+from inferencecache.adapters import DEFAULT_POLICY_SERVER
 from inferencecache.adapters.binding import Binding, declare_protocol, known_protocols
 from inferencecache.api import constants as c
 from inferencecache.api.cachebackend import CacheBackend, RemoteStorage
@@ -29,7 +30,6 @@ from inferencecache.api.endpoint import PROTOCOLS
 PodSpec = dict[str, Any]
 Container = dict[str, Any]
 
-DEFAULT_POLICY_SERVER: Final = "inference-cache-server.inference-cache-system.svc.cluster.local:9090"
 RUNTIME_GROUP: Final = "inferencecache.runtimes"
 STORAGE_GROUP: Final = "inferencecache.storage"
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from inferencecache.api.model import CustomObject
+if TYPE_CHECKING:
+    from inferencecache.api.model import CustomObject
 
-T = TypeVar("T", bound=CustomObject)
+T = TypeVar("T", bound="CustomObject")
 
 
 def validate(

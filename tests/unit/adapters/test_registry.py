@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from inferencecache.adapters import DEFAULT_POLICY_SERVER
 from inferencecache.adapters.binding import Binding, UnknownProvider, binding_for
 from inferencecache.adapters.registry import (
-    DEFAULT_POLICY_SERVER,
     NoAdapter,
     RuntimeRegistry,
     Settings,
