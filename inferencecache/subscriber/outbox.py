@@ -18,7 +18,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from inferencecache.subscriber.chain import Add, Delta, Evict
+from inferencecache.subscriber.chain import Add, Clear, Delta, Evict
 from inferencecache.subscriber.tiers import Tier
 
 PARCEL: Final = 4_096
@@ -26,6 +26,9 @@ PARCEL: Final = 4_096
 CAPACITY: Final = 65_536
 SAME_TIME_US: Final = 100_000
 """Moves to a slower tier that are at most this far apart are told as of the first."""
+
+_SAME_TIME: Final = range(SAME_TIME_US + 1)
+_T1: Final = Tier.T1
 
 Key = tuple[int, str]
 
@@ -83,16 +86,37 @@ class Outbox:
         """Add what one batch changed, in order. Does nothing after an overflow, until `reset`."""
         if self.overflowed:
             return
+        places = self._places
         for delta in deltas:
-            if isinstance(delta, Add):
-                self._additions(delta, timestamp_us).entries[delta.prefix_hash, delta.adapter] = delta
-            elif isinstance(delta, Evict):
-                key = (delta.prefix_hash, delta.adapter)
-                self._evictions(key).entries[key] = timestamp_us
-            else:
+            if isinstance(delta, Clear):
                 self._forget()
                 self._parcels.append(Clearing(timestamp_us))
                 self._count = 1
+                continue
+            key = (delta.prefix_hash, delta.adapter)
+            parcel: Additions | Evictions | None
+            if isinstance(delta, Evict):
+                parcel = self._gone
+            elif delta.tier is _T1:
+                parcel = self._held
+            else:
+                parcel = self._slower
+            if (
+                parcel is None
+                or len(parcel.entries) >= PARCEL
+                or places.get(key, -1) > parcel.number
+                or (parcel is self._slower and timestamp_us - parcel.timestamp_us not in _SAME_TIME)
+            ):
+                parcel = self._begin(delta, timestamp_us)
+            self._count += key not in parcel.entries
+            places[key] = parcel.number
+            if isinstance(parcel, Evictions):
+                parcel.entries[key] = timestamp_us
+            else:
+                assert isinstance(delta, Add)
+                parcel.entries[key] = delta
+                if timestamp_us > 0 and parcel is self._held:
+                    parcel.timestamp_us = timestamp_us
         if self._count > self._capacity:
             self._forget()
             self.overflowed = True
@@ -130,38 +154,15 @@ class Outbox:
         self._taken = self._held = self._slower = self._gone = None
         self._count = 0
 
-    def _additions(self, add: Add, timestamp_us: int) -> Additions:
-        """The parcel for an addition; the entry counts as pending from now on."""
-        key = (add.prefix_hash, add.adapter)
-        parcel = self._held if add.tier is Tier.T1 else self._slower
-        if (
-            parcel is None
-            or not self._has_room(parcel, key)
-            or (add.tier is not Tier.T1 and not 0 <= timestamp_us - parcel.timestamp_us <= SAME_TIME_US)
-        ):
-            parcel = Additions(next(self._numbers), timestamp_us, {})
-            self._parcels.append(parcel)
-            if add.tier is Tier.T1:
-                self._held = parcel
-            else:
-                self._slower = parcel
-        elif add.tier is Tier.T1 and timestamp_us > 0:
-            parcel.timestamp_us = timestamp_us
-        self._count_in(parcel, key)
+    def _begin(self, delta: Add | Evict, timestamp_us: int) -> Additions | Evictions:
+        """A new last parcel of the sort that a delta needs."""
+        number = next(self._numbers)
+        parcel: Additions | Evictions
+        if isinstance(delta, Evict):
+            parcel = self._gone = Evictions(number, {})
+        elif delta.tier is _T1:
+            parcel = self._held = Additions(number, timestamp_us, {})
+        else:
+            parcel = self._slower = Additions(number, timestamp_us, {})
+        self._parcels.append(parcel)
         return parcel
-
-    def _evictions(self, key: Key) -> Evictions:
-        """The parcel for an eviction; the entry counts as pending from now on."""
-        parcel = self._gone
-        if parcel is None or not self._has_room(parcel, key):
-            parcel = self._gone = Evictions(next(self._numbers), {})
-            self._parcels.append(parcel)
-        self._count_in(parcel, key)
-        return parcel
-
-    def _has_room(self, parcel: Additions | Evictions, key: Key) -> bool:
-        return len(parcel.entries) < PARCEL and self._places.get(key, -1) <= parcel.number
-
-    def _count_in(self, parcel: Additions | Evictions, key: Key) -> None:
-        self._count += key not in parcel.entries
-        self._places[key] = parcel.number
