@@ -7,10 +7,11 @@ An error is an object that says what is wrong and with which field.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, TypeVar
 
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import Response, StreamingResponse
@@ -19,6 +20,7 @@ from google.protobuf.message import Message
 from inferencecache.server import json_messages
 from inferencecache.server.ingestion import Ingestion, IngestionRefused
 from inferencecache.server.json_messages import JsonError
+from inferencecache.server.portions import apportioned
 from inferencecache.server.rpc.messages import MAX_MESSAGE
 from inferencecache.server.services import Services
 from inferencecache.server.streams import StreamEnded
@@ -62,6 +64,10 @@ PREFIX: Final = "/v1"
 
 _JSON: Final = "application/json"
 _LINES: Final = "application/x-ndjson"
+_LONG_BODY: Final = 32 << 10
+
+M = TypeVar("M", bound=Message)
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,22 +124,20 @@ def v1_router(services: Services, ingestion: Ingestion) -> APIRouter:
 
 def _add_ingestion(router: APIRouter, services: Services, ingestion: Ingestion) -> None:
     async def report(http: Request) -> Response:
-        value = json_messages.load(await read_body(http, MAX_MESSAGE))
-        several = value if isinstance(value, list) else [value]
-        updates = [
-            json_messages.read(each, pb.CacheStateUpdate, f"[{number}]" if several is value else "")
-            for number, each in enumerate(several)
-        ]
+        updates = await _parsed(_updates, await read_body(http, MAX_MESSAGE))
         reporter = await ingestion.identify(http.headers.get("authorization", ""))
         for update in updates:
             reporter.require(update.tenant_id)
-        pending = [services.report(update) for update in updates]
-        if pending and (last := pending[-1]) is not None:
-            await last
+        pending = None
+        for update in updates:
+            async for portion in apportioned(update):
+                pending = services.report(portion)
+        if pending is not None:
+            await pending
         return _answer(pb.Ack(accepted=True))
 
     async def publish(http: Request) -> Response:
-        event = json_messages.read(json_messages.load(await read_body(http, MAX_MESSAGE)), pb.CacheEvent)
+        event = await _parsed(_reader(pb.CacheEvent), await read_body(http, MAX_MESSAGE))
         reporter = await ingestion.identify(http.headers.get("authorization", ""))
         reporter.require(event.tenant_id)
         reply = services.publish_event(event)
@@ -203,8 +207,7 @@ def _add(
     """A path that takes one message and gives one."""
 
     async def endpoint(http: Request) -> Response:
-        body = await read_body(http, MAX_MESSAGE)
-        return _answer(await answer(json_messages.read(json_messages.load(body), request)))
+        return _answer(await answer(await _parsed(_reader(request), await read_body(http, MAX_MESSAGE))))
 
     router.add_api_route(
         path, _guarded(endpoint), methods=["POST"], summary=request.DESCRIPTOR.name.removesuffix("Request"),
@@ -230,6 +233,23 @@ def _guarded(endpoint: Callable[[Request], Awaitable[Response]]) -> Callable[[Re
     # FastAPI reads the signature, where `Request` must be the class and not its name.
     guarded.__annotations__ = {"http": Request, "return": Response}
     return guarded
+
+
+async def _parsed(read: Callable[[bytes], T], body: bytes) -> T:
+    """What a body says. A long one is read in a thread, as JSON is slow enough to keep others waiting."""
+    return read(body) if len(body) <= _LONG_BODY else await asyncio.to_thread(read, body)
+
+
+def _reader(kind: type[M]) -> Callable[[bytes], M]:
+    return lambda body: json_messages.read(json_messages.load(body), kind)
+
+
+def _updates(body: bytes) -> list[pb.CacheStateUpdate]:
+    """One update, or a list of them."""
+    value = json_messages.load(body)
+    if not isinstance(value, list):
+        return [json_messages.read(value, pb.CacheStateUpdate)]
+    return [json_messages.read(each, pb.CacheStateUpdate, f"[{number}]") for number, each in enumerate(value)]
 
 
 async def _lines(stream: AsyncIterator[Message]) -> AsyncIterator[bytes]:

@@ -1,0 +1,98 @@
+"""A large report in portions says what it says as a whole, and leaves others their turn."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Iterable
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from inferencecache.server import portions as module
+from inferencecache.server import reports
+from inferencecache.server.portions import apportioned, portions
+from inferencecache.wire.v1alpha1 import inferencecache_pb2 as pb
+
+NOW_US = 1_700_000_000_000_000
+
+_HASHES = st.binary(max_size=3)
+_COUNTS = st.integers(-(2**31), 2**31 - 1)
+_CHAINS = st.lists(st.tuples(_HASHES, _COUNTS), max_size=12)
+
+
+@st.composite
+def entries(draw: st.DrawFn) -> pb.PrefixEntry:
+    chain = draw(_CHAINS)
+    counts = [count for _, count in chain]
+    return pb.PrefixEntry(
+        prefix_hash=draw(_HASHES),
+        token_count=draw(_COUNTS),
+        block_hashes=[block for block, _ in chain],
+        block_token_counts=counts if draw(st.integers(0, 5)) else counts[1:],
+        tier=draw(st.sampled_from([0, 1, 2])),  # type: ignore[arg-type]
+        adapter_id=draw(st.sampled_from(["", "a"])),
+    )
+
+
+def said(updates: Iterable[pb.CacheStateUpdate]) -> tuple[list[tuple[object, ...]], Counter[str], list[object]]:
+    """All holds in order, what was dropped, and the stats."""
+    holds: list[tuple[object, ...]] = []
+    dropped: Counter[str] = Counter()
+    stats = []
+    for update in updates:
+        reading = reports.read(update, NOW_US)
+        for run in reading.report.holds:
+            holds += [
+                (run.adapter_id, run.tier, block, count)
+                for block, count in zip(run.hashes, run.token_counts, strict=True)
+            ]
+        dropped += Counter(reading.dropped)
+        stats += [reading.report.stats] if reading.report.stats is not None else []
+    return holds, dropped, stats
+
+
+@given(st.lists(entries(), max_size=10), st.integers(1, 8), st.booleans())
+def test_portions_say_what_the_whole_says(given_entries: list[pb.PrefixEntry], size: int, with_stats: bool) -> None:
+    update = pb.CacheStateUpdate(replica_id="r", hash_scheme="v", adapter_id="b", prefixes=given_entries)
+    if with_stats:
+        update.stats.hit_rate = 0.5
+    update.model_id = "m" * 20_000  # beyond what passes as small
+    whole = said([update])
+    cut = list(portions(update, size))
+    assert said(cut) == whole
+    assert all((each.replica_id, each.model_id) == ("r", update.model_id) for each in cut)
+    limit = size + max((len(entry.block_hashes) for entry in given_entries), default=0)
+    assert all(sum(1 + len(entry.block_hashes) for entry in each.prefixes) <= max(limit, size) for each in cut)
+
+
+def test_a_small_report_is_passed_on_as_it_is() -> None:
+    update = pb.CacheStateUpdate(prefixes=[pb.PrefixEntry(prefix_hash=b"x" * 8)] * 64)
+    [only] = portions(update)
+    assert only is update
+
+
+def test_one_long_chain_is_cut() -> None:
+    hashes = [number.to_bytes(8, "big") for number in range(5000)]
+    update = pb.CacheStateUpdate(hash_scheme="v", prefixes=[pb.PrefixEntry(block_hashes=hashes)])
+    update.prefixes[0].block_token_counts.extend([16] * 5000)
+    cut = list(portions(update))
+    assert len(cut) == 5000 // module.PORTION_BLOCKS
+    assert said(cut) == said([update])
+
+
+async def test_others_get_their_turn_between_portions() -> None:
+    turns = 0
+
+    async def count() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    other = asyncio.create_task(count())
+    entry = pb.PrefixEntry(prefix_hash=b"x" * 8)
+    number = len([each async for each in apportioned(pb.CacheStateUpdate(prefixes=[entry] * 20_000))])
+    other.cancel()
+    assert number == 20
+    assert turns >= number - 1
