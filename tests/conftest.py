@@ -6,6 +6,7 @@ import uuid
 from collections.abc import AsyncIterator, Iterator
 
 import pytest
+import structlog
 from hypothesis import HealthCheck, settings
 
 from inferencecache.kube.client import Client
@@ -17,6 +18,14 @@ from inferencecache.kube.resource import Key
 # How fast inputs are made says something about the machine, not about what is tested.
 settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("patient")
+
+
+@pytest.fixture(autouse=True)
+def logging_as_before() -> Iterator[None]:
+    """Commands run in this process set logging up for a stderr that ends with their test."""
+    before = structlog.get_config()
+    yield
+    structlog.configure(**before)
 
 
 @pytest.fixture(scope="session")
