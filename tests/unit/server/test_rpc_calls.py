@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+import time
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
@@ -149,6 +150,19 @@ def test_a_deadline_counts_from_its_own_call_though_the_heads_are_equal() -> Non
     for stream_id in (1, 3, 5):
         client.call(stream_id, MESSAGE, grpc_timeout="10S")
     assert deadlines == sorted(set(deadlines))
+
+
+def test_a_call_whose_deadline_has_passed_still_reaches_its_handler_which_is_told() -> None:
+    late: list[bool] = []
+
+    def answer(request: BytesValue, call: Call) -> BytesValue:
+        late.append(call.deadline is not None and call.deadline <= time.monotonic())
+        return request
+
+    client = unary(answer)
+    client.call(1, MESSAGE, grpc_timeout="0n")
+    assert late == [True]
+    assert client.answer(1)[1] == packed(MESSAGE)
 
 
 def test_a_handlers_status_reaches_the_caller() -> None:
