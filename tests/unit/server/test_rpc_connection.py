@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from google.protobuf.wrappers_pb2 import BytesValue
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from inferencecache.server.rpc.connection import CONNECTION_WINDOW, MAX_STREAMS, STREAM_WINDOW
@@ -179,6 +179,33 @@ def test_any_bytes_after_the_greeting_are_survived(data: bytes) -> None:
     client.connection.receive(data)
     assert client.connection.failed or not client.connection.draining
     client.take()  # raises if what we sent is torn
+
+
+_BLOCKS = st.sampled_from([b"\x83\x86\x84", b"\x82", Client(ECHO).head(), Client(ECHO).head()[:7], b"\x3f\xe1\x1f"])
+_BODIES = st.sampled_from([packed(MESSAGE), packed(MESSAGE)[:4], packed(MESSAGE)[4:], b"\0\0\x10\0\0", b""])
+_FRAMES = st.tuples(
+    st.sampled_from([*range(10), frames.DATA, frames.HEADERS, frames.DATA, frames.HEADERS]),
+    st.sampled_from([0, 1, 4, 5, 8, 0x20, 0x2D]),
+    st.sampled_from([0, 1, 3, 3, 5, 7, 2]),
+    _BLOCKS | _BODIES | st.binary(max_size=12),
+)
+
+
+@settings(max_examples=400)
+@given(sent=st.lists(_FRAMES, max_size=40))
+def test_any_sequence_of_frames_is_survived_and_leaves_nothing_behind(
+    sent: list[tuple[int, int, int, bytes]],
+) -> None:
+    client = Client(ECHO)
+    client.greet({Setting.INITIAL_WINDOW_SIZE: 20})
+    for each in sent:
+        client.send(*each)
+        client.take()  # raises if what we sent is torn
+    client.connection.lost()
+    assert client.connection.buffered == 0
+    assert not client.connection.streams
+    client.send(frames.PING, 0, 0, bytes(8))
+    assert client.take() == []
 
 
 WRONG_REQUESTS = [
