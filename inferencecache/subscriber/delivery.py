@@ -13,6 +13,7 @@ be reached, even when the engine is idle.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import random
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final
@@ -32,6 +33,8 @@ HEALTH: Final = "/grpc.health.v1.Health/Check"
 
 _ACCEPTED: Final = pb.Ack(accepted=True).SerializeToString()
 _LOOK_SECONDS: Final = 30.0
+_AT_ONCE: Final = 512
+"""Calls that are made together; each takes a kilobyte while it lasts."""
 
 _log = structlog.get_logger(__name__)
 
@@ -201,7 +204,9 @@ class Delivery:
         elif isinstance(parcel, Clearing):
             await self._accepted(PUBLISH, [self._identity.clearing(parcel)])
         else:
-            await self._accepted(PUBLISH, self._identity.evictions(parcel))
+            gone = iter(parcel.entries.items())
+            while events := self._identity.evictions(itertools.islice(gone, _AT_ONCE)):
+                await self._accepted(PUBLISH, events)
             self.counts.evictions += len(parcel.entries)
 
     async def _accepted(self, path: str, messages: list[bytes]) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from msgspec import Struct
 
 from inferencecache.subscriber.chain import Add
-from inferencecache.subscriber.outbox import PARCEL, Clearing, Evictions
+from inferencecache.subscriber.outbox import PARCEL, Clearing, Key
 from inferencecache.wire.fingerprint import key
 from inferencecache.wire.service import METHODS
 from inferencecache.wire.v1alpha1 import inferencecache_pb2 as pb
@@ -64,11 +64,11 @@ class Identity(Struct, frozen=True):
             updates.append(self.additions(part, 0))
         return updates
 
-    def evictions(self, parcel: Evictions) -> list[bytes]:
-        """An event per prefix."""
+    def evictions(self, evicted: Iterable[tuple[Key, int]]) -> list[bytes]:
+        """An event for each prefix and adapter, with its time in microseconds."""
         event = self._event(pb.CacheEvent.PREFIX_EVICTED)
         events = []
-        for (prefix_hash, adapter), timestamp_us in parcel.entries.items():
+        for (prefix_hash, adapter), timestamp_us in evicted:
             event.prefix_hash = key(prefix_hash)
             event.adapter_id = adapter
             event.timestamp_us = timestamp_us

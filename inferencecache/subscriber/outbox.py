@@ -23,7 +23,7 @@ from inferencecache.subscriber.tiers import Tier
 
 PARCEL: Final = 4_096
 """Entries of one parcel; as many pending ones are sent without waiting for the window to end."""
-CAPACITY: Final = 65_536
+CAPACITY: Final = 32_768
 SAME_TIME_US: Final = 100_000
 """Moves to a slower tier that are at most this far apart are told as of the first."""
 

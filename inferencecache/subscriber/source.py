@@ -33,7 +33,7 @@ MAX_REQUESTS: Final = 16
 """Requests for one repair; then holes are taken as they are."""
 
 _NUMBER: Final = struct.Struct(">Q")
-_BURST: Final = 64
+_BURST: Final = 8
 """Messages taken before other work gets its turn."""
 _BUFFERED: Final = 256
 """Messages that may wait here, as one may be long; more of them wait at the engine."""

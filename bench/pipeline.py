@@ -1,0 +1,248 @@
+"""From an engine's socket to the server's index: what a block costs the sidecar, and how much memory it keeps.
+
+    python -m bench.pipeline [--blocks 200000] [--alive 100000] [--churn 500000]
+
+A publisher in this process sends batches of 32 events with a block of 16 tokens each; the sidecar and the server are
+the real commands, as processes of their own, with the arguments of an injected sidecar. CPU seconds are the sidecar's,
+user and system, from before the first batch until the server has acknowledged everything. Cases:
+
+* stores: new blocks only, until `--blocks`;
+* stores and removals: each batch stores as many blocks as it removes, which costs a call per removed block;
+* with an offload tier: the same, but removals are reported as moves to T2 (`--ignore-block-removed`).
+
+Beside them is msgspec's untyped decode of the same bytes. The last line is the memory of the sidecar after `--churn`
+blocks were stored and removed with `--alive` of them held; the figure to stay below is 80 MiB for `--churn 10000000`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import json
+import os
+import socket
+import struct
+import sys
+import time
+import urllib.request
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import zmq
+from msgspec import msgpack
+
+COMMAND: Final = [sys.executable, "-c", "from inferencecache.cli.main import main; main()"]
+BLOCK_SIZE: Final = 16
+EVENTS: Final = 32
+PROMPT: Final = 64
+_TICKS: Final = os.sysconf("SC_CLK_TCK")
+_BATCHES_AHEAD: Final = 2_000
+"""Batches that may be on their way: as an engine does, the publisher never waits, but neither is it far ahead."""
+
+
+class Engine:
+    """Batches of a cache that is full when it holds `alive` blocks; removals then go with stores, oldest first."""
+
+    def __init__(self, alive: int | None) -> None:
+        self._alive = alive
+        self._stored = 0
+        self._removed = 0
+
+    def batches(self, blocks: int) -> Iterator[bytes]:
+        """Messages that store so many blocks."""
+        for _ in range(0, blocks, EVENTS):
+            events = [self._store() for _ in range(EVENTS)]
+            if self._alive is not None and self._stored - self._removed > self._alive:
+                gone = range(self._removed, self._stored - self._alive)
+                self._removed = gone.stop
+                events.append({"type": "BlockRemoved", "block_hashes": [name(each) for each in gone], "medium": "GPU"})
+            yield msgpack.encode([time.time(), events, 0])
+
+    def _store(self) -> dict[str, Any]:
+        number = self._stored
+        self._stored += 1
+        return {
+            "type": "BlockStored",
+            "block_hashes": [name(number)],
+            "parent_block_hash": name(number - 1) if number % PROMPT else None,
+            "token_ids": [(number * 7919 + index * 104_729) % 150_000 for index in range(BLOCK_SIZE)],
+            "block_size": BLOCK_SIZE,
+            "lora_id": None,
+            "medium": "GPU",
+        }
+
+
+def name(number: int) -> int:
+    """An engine's name of a block: 64 bits that look like nothing."""
+    return (number + 1) * 0x9E3779B97F4A7C15 & 2**64 - 1
+
+
+def free_port() -> int:
+    """A port that was free a moment ago."""
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        return int(sock.getsockname()[1])
+
+
+def cpu_seconds(pid: int) -> float:
+    """What a process has used so far, user and system."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / _TICKS
+
+
+def resident_mib(pid: int) -> float:
+    """What a process keeps in memory."""
+    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 2**20
+
+
+@dataclass
+class Sidecar:
+    """The sidecar's process and the socket it listens to."""
+
+    pid: int
+    health: str
+    publisher: zmq.Socket[bytes]
+    sequence: int = 0
+
+    def state(self) -> dict[str, Any]:
+        """What it says of itself."""
+        with urllib.request.urlopen(self.health, timeout=60) as answer:
+            state: dict[str, Any] = json.load(answer)
+            return state
+
+    async def follow(self, batches: Iterator[bytes]) -> None:
+        """Publish, and wait until the server knows everything."""
+        for batch in batches:
+            self.publisher.send_multipart([b"kv-events", struct.pack(">Q", self.sequence), batch])
+            self.sequence += 1
+            if self.sequence % 500 == 0:
+                await until(lambda: self.sequence - self.heard() <= _BATCHES_AHEAD)
+        await until(lambda: self.heard() == self.sequence and self.in_step())
+
+    def in_step(self) -> bool:
+        """Whether the server has acknowledged everything."""
+        return all(server["in_step"] for server in self.state()["servers"])
+
+    def heard(self) -> int:
+        """Batches that it has taken."""
+        return int(self.state()["engine"][0]["messages"])
+
+
+@asynccontextmanager
+async def process(*args: str) -> AsyncIterator[asyncio.subprocess.Process]:
+    """A subcommand."""
+    started = await asyncio.create_subprocess_exec(*COMMAND, *args, stderr=asyncio.subprocess.DEVNULL)
+    try:
+        yield started
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            started.terminate()
+        await started.wait()
+
+
+@asynccontextmanager
+async def sidecar(*args: str) -> AsyncIterator[Sidecar]:
+    """A server, and a sidecar that has told it that it holds nothing."""
+    grpc, health = free_port(), free_port()
+    with zmq.Context() as context, context.socket(zmq.XPUB) as publisher:
+        publisher.sndhwm = 0
+        publisher.linger = 0
+        port = publisher.bind_to_random_port("tcp://127.0.0.1")
+        server_args = (
+            "--insecure-disable-auth",
+            "--http-bind-address=127.0.0.1:0",
+            "--snapshot-bind-address=127.0.0.1:0",
+        )
+        told = (
+            f"--engine-endpoint=tcp://127.0.0.1:{port}",
+            f"--server=127.0.0.1:{grpc}",
+            "--replica-id=r",
+            "--tenant-id=t",
+            "--model-id=m",
+            "--hash-scheme=vllm",
+            f"--health-bind-address=127.0.0.1:{health}",
+        )
+        async with (
+            process("server", f"--grpc-bind-address=127.0.0.1:{grpc}", *server_args),
+            process("kvevent-subscriber", *told, *args) as started,
+        ):
+            it = Sidecar(started.pid, f"http://127.0.0.1:{health}/healthz", publisher)
+            await until(lambda: _ready(it))
+            yield it
+
+
+async def until(done: Callable[[], bool]) -> None:
+    """Look again and again, but seldom: looking costs the sidecar, too."""
+    while not done():  # noqa: ASYNC110 - what is waited for is another process
+        await asyncio.sleep(0.2)
+
+
+def _ready(it: Sidecar) -> bool:
+    try:
+        return bool(it.state()["engine"][0]["connected"]) and it.in_step() and it.publisher.poll(0) != 0
+    except OSError:
+        return False
+
+
+async def measured(title: str, *args: str, alive: int | None, warm: int, blocks: int) -> None:
+    """Print what a block costs, after `warm` others."""
+    engine = Engine(alive)
+    async with sidecar(*args) as it:
+        await it.follow(engine.batches(warm))
+        before, begun = cpu_seconds(it.pid), time.monotonic()
+        await it.follow(engine.batches(blocks))
+        spent, elapsed = cpu_seconds(it.pid) - before, time.monotonic() - begun
+        print(
+            f"{title:34} {blocks / spent:10,.0f} blocks per CPU second   {spent / blocks * 1e6:6.2f} µs each"
+            f"   {blocks / elapsed:10,.0f} per second   {resident_mib(it.pid):5.1f} MiB",
+            flush=True,
+        )
+
+
+async def kept(alive: int, churn: int) -> None:
+    """Print the memory after a long life."""
+    engine = Engine(alive)
+    async with sidecar() as it:
+        idle = resident_mib(it.pid)
+        await it.follow(engine.batches(churn))
+        print(
+            f"memory of the sidecar: {resident_mib(it.pid):.1f} MiB after {churn:,} blocks with {alive:,} alive; "
+            f"{idle:.1f} MiB before",
+            flush=True,
+        )
+
+
+def raw_decode(batches: list[bytes]) -> float:
+    """Events per CPU second of msgspec alone, the best of several rounds."""
+    decode = msgpack.Decoder().decode
+    rates = []
+    for _ in range(5):
+        begun = time.process_time()
+        for batch in batches:
+            decode(batch)
+        rates.append(len(batches) * EVENTS / (time.process_time() - begun))
+    return max(rates)
+
+
+async def main() -> None:
+    """Run all cases."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--blocks", type=int, default=200_000)
+    parser.add_argument("--alive", type=int, default=100_000)
+    parser.add_argument("--churn", type=int, default=500_000)
+    options = parser.parse_args()
+    rate = raw_decode(list(Engine(None).batches(32_000)))
+    print(f"{'msgspec, untyped, decode only':34} {rate:10,.0f} events per CPU second", flush=True)
+    alive, blocks = options.alive, options.blocks
+    await measured("stores", alive=None, warm=EVENTS, blocks=blocks)
+    await measured("stores and removals", alive=alive, warm=alive, blocks=blocks)
+    await measured("with an offload tier", "--ignore-block-removed=true", alive=alive, warm=alive, blocks=blocks)
+    await kept(alive, options.churn)
+
+
+if __name__ == "__main__":
+    asyncio.run(main())
