@@ -30,7 +30,7 @@ class TokenFile:
             self._read_at = now
             try:
                 self._token = self._path.read_text().strip()
-            except OSError as error:
+            except (OSError, UnicodeDecodeError) as error:
                 _log.warning("the token file cannot be read", file=str(self._path), error=str(error))
         return self._token
 

@@ -88,7 +88,8 @@ class Servers:
         self._unknown: set[Target] = set()
 
     async def run(self) -> None:
-        """Deliver to all of them until cancelled."""
+        """Deliver to all of them until cancelled. Run anew after it failed, it takes the deliveries up again."""
+        self._tasks.clear()
         async with asyncio.TaskGroup() as group:
             while True:
                 wanted: dict[Address, Target] = {}
@@ -124,13 +125,15 @@ class Servers:
         self._names = wanted
         for address in [address for address in self.deliveries if address not in wanted]:
             _log.info("a server is gone", server=str(address))
-            self._tasks.pop(address).cancel()
+            if address in self._tasks:
+                self._tasks.pop(address).cancel()
             self.deliveries.pop(address).channel.close()
         for address, target in wanted.items():
             if address not in self.deliveries:
                 _log.info("a server to tell", server=str(address), name=target.authority)
-                delivery = self.deliveries[address] = self._begin(address, target)
-                self._tasks[address] = group.create_task(delivery.run(), name=f"deliver to {address}")
+                self.deliveries[address] = self._begin(address, target)
+            if address not in self._tasks:
+                self._tasks[address] = group.create_task(self.deliveries[address].run(), name=f"deliver to {address}")
 
 
 async def _last_words(delivery: Delivery) -> None:
