@@ -28,6 +28,7 @@ _NAME_LABEL: Final = "model_name"
 _TP_LABEL: Final = "tp_rank"
 _SOURCE_LABEL: Final = "cache_source"
 _ON_GPU: Final = frozenset({"", "device"})
+_MAX_AMOUNT: Final = float(2**62)
 
 
 class CacheTier(StrEnum):
@@ -56,8 +57,8 @@ Page = dict[str, list[Series]]
 def parse(text: str, model_name: str = "") -> Page:
     """The engine's gauges and counters, by the names of the lines.
 
-    Lines that cannot be read are passed over, and so are series of other models, if a model is named; a series that
-    names none is another's then.
+    Lines that cannot be read or have no finite value are passed over, and so are series of other models, if a model is
+    named; a series that names none is another's then.
     """
     page: Page = {}
     kinds: dict[str, str] = {}
@@ -81,6 +82,8 @@ def parse(text: str, model_name: str = "") -> Page:
         try:
             value = float(number)
         except ValueError:
+            continue
+        if not math.isfinite(value):
             continue
         page.setdefault(name, []).append(Series(labels, value))
     return page
@@ -128,11 +131,11 @@ class LoadReader:
         dialect = _SGLANG if any(name.startswith("sglang:") for name in page) else _VLLM
         t2_hits, t2_queries = dialect.offload(page)
         return Load(
-            cache_memory_bytes=int(dialect.usage(page, self._settings.tier) * self._settings.cache_size_bytes),
+            cache_memory_bytes=_int64(dialect.usage(page, self._settings.tier) * self._settings.cache_size_bytes),
             hit_rate=self._hit_rate(dialect.totals(page), dialect.told_hit_rate(page)),
             pressure=self._pressure(page, dialect),
-            t2_hit_tokens=int(t2_hits),
-            t2_query_tokens=int(t2_queries),
+            t2_hit_tokens=_int64(t2_hits),
+            t2_query_tokens=_int64(t2_queries),
         )
 
     def _of_model(self) -> str:
@@ -244,7 +247,7 @@ def _sum(series: Iterable[Series], *, on_gpu: bool) -> float:
 
 
 def _mean(page: Page, name: str) -> float | None:
-    values = [series.value for series in page.get(name, ()) if math.isfinite(series.value)]
+    values = [series.value for series in page.get(name, ())]
     return sum(values) / len(values) if values else None
 
 
@@ -254,3 +257,8 @@ def _both(hits: float | None, queries: float | None) -> _Totals | None:
 
 def _clamped(share: float) -> float:
     return min(max(share, 0.0), 1.0) if math.isfinite(share) else 0.0
+
+
+def _int64(amount: float) -> int:
+    """What the wire can carry of an amount; nonsense of an engine must not end the load signal."""
+    return int(min(max(amount, 0.0), _MAX_AMOUNT)) if math.isfinite(amount) else 0

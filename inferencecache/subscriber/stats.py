@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
 import structlog
+from google.protobuf.message import DecodeError
 from msgspec import Struct
 
 from inferencecache.subscriber.channel import Channel, RpcError
@@ -31,6 +32,8 @@ _log = structlog.get_logger(__name__)
 
 class Freshness(Struct):
     """Counts the ticks in a row in which no load was delivered, and says what that means.
+
+    One server that took it is a delivery: that another one cannot be reached is told where it is told everything.
 
     Attributes:
         failures: ticks in a row without a delivery.
@@ -146,10 +149,8 @@ class StatsReporter:
             self.freshness.failed(str(error))
             return
         update = self._identity.load(load, time.time_ns() // 1000)
-        reasons = [
-            reason for reason in await asyncio.gather(*(_told(each, update) for each in self._channels())) if reason
-        ]
-        if reasons or not self._channels():
+        reasons = await asyncio.gather(*(_told(each, update) for each in self._channels()))
+        if all(reasons):
             self.freshness.failed(reasons[0] if reasons else "no server is known")
         else:
             self.freshness.succeeded()
@@ -159,6 +160,6 @@ async def _told(channel: Channel, update: bytes) -> str:
     """Tell one server; why that failed, or nothing."""
     try:
         ack = pb.Ack.FromString(await channel.call(REPORT, update, _RPC_SECONDS))
-    except RpcError as error:
-        return str(error)
+    except (RpcError, DecodeError) as error:
+        return f"{channel.address}: {error}" if isinstance(error, DecodeError) else str(error)
     return "" if ack.accepted else f"{channel.address}: not accepted: {ack.reason_code or 'no reason given'}"

@@ -169,3 +169,19 @@ def test_any_page_is_read_or_is_no_load(text: str) -> None:
         return
     assert 0 <= load.hit_rate <= 1
     assert 0 <= load.pressure <= 1
+
+
+@pytest.mark.parametrize("number", ["NaN", "+Inf", "-Inf", "1e300", "-5"])
+def test_a_number_that_makes_no_sense_costs_that_number_and_not_the_signal(number: str) -> None:
+    load = read(
+        page(
+            f"vllm:external_prefix_cache_hits_total {number}",
+            f"vllm:external_prefix_cache_queries_total {number}",
+            f"vllm:kv_cache_usage_perc {number}",
+            "vllm:num_requests_running 64",
+        ),
+        cache_size_bytes=1 << 40,
+    )
+    assert load.pressure == 0.25
+    for amount in (load.t2_hit_tokens, load.t2_query_tokens, load.cache_memory_bytes):
+        assert 0 <= amount < 2**63

@@ -5,8 +5,12 @@ from __future__ import annotations
 import pytest
 from structlog.testing import capture_logs
 
+from inferencecache.subscriber.channel import UNAVAILABLE, Address, Channel, RpcError
+from inferencecache.subscriber.load import LoadReader, LoadSettings
+from inferencecache.subscriber.messages import Identity
 from inferencecache.subscriber.scrape import ScrapeError
-from inferencecache.subscriber.stats import SGLANG_METRICS, VLLM_METRICS, Freshness, Pages
+from inferencecache.subscriber.stats import SGLANG_METRICS, VLLM_METRICS, Freshness, Pages, StatsReporter
+from inferencecache.wire.v1alpha1 import inferencecache_pb2 as pb
 
 
 def told(ticks: str) -> list[tuple[str, str | None]]:
@@ -80,3 +84,45 @@ async def test_another_address_is_tried_only_where_nobody_listens() -> None:
         with pytest.raises(ScrapeError, match="8000"):
             await pages.get()
     assert asked == [VLLM_METRICS, VLLM_METRICS]
+
+
+class _Answering(Channel):
+    """Gives every call the same answer."""
+
+    def __init__(self, answer: bytes | RpcError) -> None:
+        super().__init__(Address("127.0.0.1", 1))
+        self._answer = answer
+
+    async def call(self, path: str, message: bytes, within: float) -> bytes:
+        if isinstance(self._answer, RpcError):
+            raise self._answer
+        return self._answer
+
+
+_TAKEN = pb.Ack(accepted=True).SerializeToString()
+_REFUSED = pb.Ack(accepted=False).SerializeToString()
+_DOWN = RpcError(UNAVAILABLE, "down")
+
+
+@pytest.mark.parametrize(
+    ("answers", "failures"),
+    [
+        ([_TAKEN], 0),
+        ([_REFUSED], 1),
+        ([_DOWN], 1),
+        ([b"\xff no message"], 1),
+        ([_TAKEN, _DOWN], 0),
+        ([_DOWN, _REFUSED], 1),
+        ([], 1),
+    ],
+)
+async def test_one_server_that_took_the_load_is_a_delivery(answers: list[bytes | RpcError], failures: int) -> None:
+    async def get(_url: str, _within: float) -> str:
+        return "# TYPE vllm:num_requests_running gauge\nvllm:num_requests_running 1\n"
+
+    channels = [_Answering(answer) for answer in answers]
+    reporter = StatsReporter(
+        Pages([VLLM_METRICS], get), LoadReader(LoadSettings()), Identity("r", "m"), lambda: channels
+    )
+    await reporter.tick()
+    assert reporter.freshness.failures == failures
