@@ -117,7 +117,8 @@ class LogStream:
 
     async def documents(self) -> dict[str, bytes]:
         """The newest body of every document by name."""
-        return {name.decode(): body for name, body in _pairs(await self._do("HGETALL", DOCUMENTS)).items()}
+        stored = _pairs(await self._do("HGETALL", DOCUMENTS))
+        return {name.decode(errors="replace"): body for name, body in stored.items()}
 
     async def trim(self, *, until_ms: int, max_bytes: int) -> None:
         """Forget, about, what is older than `until_ms` of the store's clock, and more if the rest is too large."""

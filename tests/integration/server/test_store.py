@@ -350,6 +350,29 @@ async def test_a_key_of_another_kind_in_the_place_of_the_log_degrades_and_is_lef
     assert redis.client().get(LOG) == b"mine"
 
 
+async def test_a_document_under_a_name_that_is_no_text_ends_nothing(redis: RedisServer) -> None:
+    redis.client().hset(DOCUMENTS, b"\xff", b"whose is it?")
+    async with servers(redis.url, 1) as (server,):
+        await settled(server.accept(b"x"))
+        assert set(server.bodies()) == {b"whose is it?", b"x"}
+
+
+async def test_something_that_only_looks_like_a_store_degrades() -> None:
+    async def agree(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while await reader.read(1 << 16):
+            writer.write(b"+OK\r\n")
+        writer.close()
+
+    async with await asyncio.start_server(agree, "127.0.0.1", 0) as impostor:
+        port = impostor.sockets[0].getsockname()[1]
+        async with Server(f"redis://127.0.0.1:{port}", warm_seconds=0.0).running() as server:
+            await until(lambda: server.log.state is State.DEGRADED)
+            assert server.accept(b"x") == [None]
+            await asyncio.sleep(0.3)  # for an attempt or two to be over
+            assert server.bodies() == [b"x"]
+            assert server.log.state is State.DEGRADED
+
+
 async def test_a_store_that_takes_no_more_degrades_and_recovers(redis: RedisServer) -> None:
     async with servers(redis.url, 1) as (server,):
         client = redis.client()
