@@ -107,7 +107,7 @@ async def warm_from(
                     async for update in _fetch(url, instance, token_file):
                         report(update)
                         taken += 1
-                except (PeerUnusable, DumpError, OSError) as error:
+                except (PeerUnusable, ValueError, OSError) as error:  # also a token file that holds no token
                     _log.warning("warm_from_failed", url=url, attempt=attempt, error=str(error) or type(error).__name__)
                 else:
                     _log.info("warmed", url=url, messages=taken, seconds=round(time.monotonic() - started, 3))

@@ -134,10 +134,13 @@ async def test_without_a_peer_a_server_goes_on_empty() -> None:
     assert await warm_from("http://127.0.0.1:1/dump", print, instance="me", pause_seconds=0) == 0
 
 
-async def test_a_missing_token_file_is_a_reason_to_go_on_without(tmp_path: Path) -> None:
+@pytest.mark.parametrize("content", [None, b"\xff\xfe", b"two\nlines"])
+async def test_a_token_file_of_no_use_is_a_reason_to_go_on_without(tmp_path: Path, content: bytes | None) -> None:
+    token = tmp_path / "token"
+    if content is not None:
+        token.write_bytes(content)
     async with Peer(web.Response(body=b"")) as peer:
-        missing = tmp_path / "token"
-        assert await warm_from(peer.url, print, instance="me", token_file=missing, pause_seconds=0) == 0
+        assert await warm_from(peer.url, print, instance="me", token_file=token, pause_seconds=0) == 0
     assert peer.asked == []
 
 
