@@ -49,6 +49,7 @@ _T1: Final = 1
 _T3: Final = 3
 _COLDER: Final = 4  # than any tier that has a name
 _MAX_COUNTS: Final = 1 << 16
+_REMEMBERED_MODELS: Final = 1000
 _STEPS_PER_CREDIT: Final = 64
 
 
@@ -205,7 +206,8 @@ class PrefixIndex:
         return views.snapshot(self._tree)
 
     def entries_by_model(self) -> Mapping[str, int]:
-        """Distinct keys by model over all tenants but the reserved one; 0 for models that once had some."""
+        """Distinct keys by model over all tenants but the reserved one; 0 for models that once had some, as long as no
+        more than a thousand are known: producers choose the names."""
         return self._keys_by_model
 
     def sweep(self, now_us: int, limit: int) -> int:
@@ -257,7 +259,11 @@ class PrefixIndex:
         if partition.tenant != RESERVED_TENANT:
             self._holds += change.holds
             model = partition.scope.model.name
-            self._keys_by_model[model] = self._keys_by_model.get(model, 0) + change.keys
+            keys = self._keys_by_model.get(model, 0) + change.keys
+            if keys or len(self._keys_by_model) <= _REMEMBERED_MODELS:
+                self._keys_by_model[model] = keys
+            else:
+                self._keys_by_model.pop(model, None)
 
     def _classify(self, scope: Scope) -> Code:
         """Why nothing was found: the outermost name that nobody has reported (spec 06 §6.9)."""

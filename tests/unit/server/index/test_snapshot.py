@@ -67,6 +67,16 @@ def test_the_entries_of_a_model_are_its_distinct_keys_and_zero_once_it_is_draine
     assert filled.index.entries_by_model() == {"model": 7, "other": 0}
 
 
+def test_of_models_by_made_up_names_only_so_many_are_remembered() -> None:
+    filled = Filled(report("a", P))
+    for number in range(2500):
+        name = f"made-up-{number}"
+        filled.ingest(report("a", P, scope=SCOPE._replace(model=name)))
+        filled.index.clear(tenant="team", model=name, replica_id="a")
+    assert filled.index.entries_by_model()["model"] == len(P)
+    assert len(filled.index.entries_by_model()) <= 1001
+
+
 def test_the_probes_tenant_is_nowhere_to_be_seen() -> None:
     filled = Filled(report("r", P, scope=PROBE, stats=HALF))
     assert filled.index.snapshot() == Snapshot([], [], 0)
