@@ -77,7 +77,7 @@ def of_rank(endpoint: str, rank: int) -> str:
 
 @asynccontextmanager
 async def running(settings: FakeEngineSettings) -> AsyncIterator[Engine]:
-    """The engine, with its sockets bound.
+    """The engine, with its sockets bound and its HTTP face served, if it has one.
 
     Raises:
         OSError: an address cannot be had.
@@ -102,7 +102,9 @@ async def running(settings: FakeEngineSettings) -> AsyncIterator[Engine]:
     try:
         for rank in ranks:
             await rank.publisher.open()
-        yield Engine(settings.model, ranks)
+        engine = Engine(settings.model, ranks)
+        async with _http(settings, engine):
+            yield engine
     finally:
         for rank in ranks:
             rank.publisher.terminate()
@@ -123,7 +125,7 @@ async def run(settings: FakeEngineSettings, say: Callable[[str], None]) -> int:
 
 
 async def _serve(settings: FakeEngineSettings, engine: Engine, stop: asyncio.Event, say: Callable[[str], None]) -> None:
-    async with asyncio.TaskGroup() as group, _http(settings, engine):
+    async with asyncio.TaskGroup() as group:
         _log.info("publishing KV events", endpoints=[rank.publisher.endpoint for rank in engine.ranks])
         if settings.repeat:
             for line in settings.batch.expectations():

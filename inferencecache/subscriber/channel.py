@@ -311,6 +311,7 @@ class _Connection(asyncio.Protocol):
         failure = RpcError(UNAVAILABLE, f"{self._channel.address}: {self._reason}")
         if not self.greeted.done():
             self.greeted.set_exception(failure)
+            self.greeted.exception()  # whoever waited may have given up
             return
         at_work = (stream.calls for stream in self._streams.values())
         self._fail((*at_work, *self._waiting, *(calls for calls, _ in self._refused)), failure)

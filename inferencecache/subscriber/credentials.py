@@ -36,11 +36,13 @@ class TokenFile:
 
 
 def client_context(ca_file: Path | None) -> ssl.SSLContext:
-    """How to check the server's certificate: against these CAs, or the system's.
+    """How to check the server's certificate: against the certificates of a file, or the system's CAs.
 
     Raises:
         OSError: the file cannot be read, or has no certificates.
     """
     context = ssl.create_default_context(cafile=str(ca_file) if ca_file else None)
+    if ca_file:
+        context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN  # a certificate that is trusted itself need be no CA
     context.set_alpn_protocols(["h2"])
     return context

@@ -87,10 +87,10 @@ async def agreed(engine: Engine, dump_url: str, within: float = 20.0) -> set[Hol
 
 
 async def eventually(look: Callable[[], T | None], within: float = 20.0) -> T:
-    """What `look` finds, once it finds something."""
+    """What `look` finds, once that is not nothing."""
     deadline = asyncio.get_running_loop().time() + within
     while asyncio.get_running_loop().time() < deadline:
-        if (found := look()) is not None and found is not False:
+        if found := look():
             return found
         await asyncio.sleep(0.01)
     raise AssertionError(f"nothing was found within {within:g} s")
