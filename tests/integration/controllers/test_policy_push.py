@@ -199,6 +199,9 @@ async def test_a_topology_is_routed_over_the_pods_that_run(
     async def runs(name: str) -> None:
         await client.patch_status(Pod.resource, Key(namespace, name), {"phase": "Running"})
 
+    async def hold(name: str, finalizers: list[str] | None) -> None:
+        await client.patch(Pod.resource, Key(namespace, name), {"metadata": {"finalizers": finalizers}})
+
     ready = condition(client, PDTopology, key, "Ready")
     async with operator(client, settings(server, tokens)):
         spec = {"prefillPools": pools["prefill"], "decodePools": pools["decode"]}
@@ -211,8 +214,10 @@ async def test_a_topology_is_routed_over_the_pods_that_run(
         await eventually(route, lambda seen: seen == ("p-0", "d-0"))
         await eventually(ready, lambda seen: seen == ("True", "Served"))
         await runs("d-1")
+        await hold("d-0", ["example.net/hold"])
         await client.delete(Pod.resource, Key(namespace, "d-0"))
         await eventually(route, lambda seen: seen == ("p-0", "d-1"))
+        await hold("d-0", None)
         await client.delete(Pod.resource, Key(namespace, "p-0"))
         await eventually(ready, lambda seen: seen == ("False", "NoReplicas"))
         assert await route() == ("", "")
