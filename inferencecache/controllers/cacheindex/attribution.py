@@ -61,9 +61,7 @@ def attribute(
     rows: Iterable[ReplicaRow], find_pod: Callable[[Key], Pod | None], backends: Iterable[CacheBackend]
 ) -> Attribution:
     """Add up the rows per backend. Rows without a tenant or an id are nobody's."""
-    by_namespace: dict[str, list[CacheBackend]] = {}
-    for backend in sorted(backends, key=Key.of):
-        by_namespace.setdefault(backend.metadata.namespace, []).append(backend)
+    neighbours = {namespace: _Neighbours(group) for namespace, group in _by_namespace(backends).items()}
     shares: dict[Key, Share] = {}
     missed = set()
     for row in rows:
@@ -73,19 +71,37 @@ def attribute(
         if pod is None:
             missed.add(row.tenant)
             continue
-        owner = owner_of(pod, by_namespace.get(row.tenant, ()))
+        nearby = neighbours.get(row.tenant)
+        owner = nearby.owner_of(pod) if nearby is not None else None
         if owner is not None:
             key = Key.of(owner)
             shares[key] = shares.get(key, Share()).plus(row)
     return Attribution(shares, frozenset(missed))
 
 
-def owner_of(pod: Pod, backends: Iterable[CacheBackend]) -> CacheBackend | None:
-    """The backend a Pod works for, among those of its namespace in the order of their names."""
-    given = pod.metadata.annotations
-    named = owner_key(given.get(c.ANNOTATION_INJECTED_BY, ""))
-    if named is None or named.namespace != pod.metadata.namespace:
-        return next((one for one in backends if one.selects(pod.metadata.labels)), None)
-    owner = next((one for one in backends if one.metadata.name == named.name), None)
-    uid = given.get(c.ANNOTATION_INJECTED_BY_UID, "")
-    return owner if owner is not None and uid in ("", owner.metadata.uid) else None
+class _Neighbours:
+    """The backends of one namespace, taken apart once for the many Pods that ask."""
+
+    def __init__(self, backends: Iterable[CacheBackend]) -> None:
+        in_order = sorted(backends, key=lambda backend: backend.metadata.name)
+        self._by_name = {backend.metadata.name: backend for backend in in_order}
+        self._selecting = [(backend.selector.items(), backend) for backend in in_order if backend.selector]
+
+    def owner_of(self, pod: Pod) -> CacheBackend | None:
+        """The backend a Pod works for."""
+        given = pod.metadata.annotations
+        named = given.get(c.ANNOTATION_INJECTED_BY, "")
+        reference = owner_key(named) if named else None
+        if reference is None or reference.namespace != pod.metadata.namespace:
+            labels = pod.metadata.labels.items()
+            return next((backend for wanted, backend in self._selecting if wanted <= labels), None)
+        owner = self._by_name.get(reference.name)
+        uid = given.get(c.ANNOTATION_INJECTED_BY_UID, "")
+        return owner if owner is not None and uid in ("", owner.metadata.uid) else None
+
+
+def _by_namespace(backends: Iterable[CacheBackend]) -> dict[str, list[CacheBackend]]:
+    found: dict[str, list[CacheBackend]] = {}
+    for backend in backends:
+        found.setdefault(backend.metadata.namespace, []).append(backend)
+    return found

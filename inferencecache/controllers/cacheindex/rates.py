@@ -15,6 +15,9 @@ _LARGEST: Final = float.fromhex("0x1.fffffep+127")
 
 def rate_text(value: float) -> str:
     """A finite number as text; `0` for zero only. What float32 cannot hold is cut to its largest."""
+    short = f"{value:.6g}"
+    if float(short) == value and "e" not in short:
+        return short.removeprefix("-") if value == 0 else short  # so few digits are never two 32-bit floats
     packed = struct.pack("f", max(-_LARGEST, min(value, _LARGEST)))
     rounded: float = struct.unpack("f", packed)[0]
     if rounded == 0:
