@@ -4,9 +4,10 @@ A lookup goes through gates (is there time, does the policy allow this form of i
 answer against the floors of the tenant's policy; what remains of nothing may still get an affinity hint. Whatever goes
 wrong, the caller gets a reason code and an empty list, and routes as if there were no cache.
 
-All of it is straight-line synchronous code on the event loop, except that a prompt must be tokenized first: only then
-is there something to wait for, and only until the deadline. The reply that comes from waiting is the same as the one
-that does not; `lookup` returns the first as an awaitable.
+All of it is straight-line synchronous code on the event loop, with two exceptions: a prompt must be tokenized first,
+and a chain of very many blocks is matched in turns with other work. Only then is there something to wait for, and only
+until the deadline. The reply that comes from waiting is the same as the one that does not; `lookup` returns the first
+as an awaitable.
 
 Each call is counted exactly once, in `_close`, even if its caller goes away while it waits.
 """
@@ -14,7 +15,7 @@ Each call is counted exactly once, in `_close`, even if its caller goes away whi
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Coroutine, Sequence
 from typing import Final, NamedTuple, Protocol
 
 from inferencecache.server import affinity
@@ -36,6 +37,8 @@ DEFAULT_BLOCK_SIZE: Final = 16
 TOKENIZATION_SECONDS: Final = 5.0
 """How long a prompt may take when neither the caller nor the policy says."""
 
+_SHORT_CHAIN: Final = 256
+"""Blocks that are matched at once, however many replicas there are."""
 _MAX_INT32: Final = 2**31 - 1
 _TIERS: Final = (1, 2, 3)
 
@@ -130,15 +133,18 @@ class LookupService:
         future = self._workers.submit(job)
         if future is None:
             self._metrics.shed_lookups.inc()
-            return self._answer(attempt, FailedOpen())
+            return _reply(NO_HINT)
         assert attempt.deadline is not None
         done, _ = await asyncio.wait((future,), timeout=max(attempt.deadline - self._monotonic(), 0.0))
         if not done:
             future.cancel()
             return _reply(TIMEOUT)
-        return self._answer(attempt, future.result())
+        answer = self._answer(attempt, future.result())
+        return answer if isinstance(answer, LookupRouteResponse) else await answer
 
-    def _answer(self, attempt: _Attempt, inputs: Resolved) -> LookupRouteResponse:
+    def _answer(
+        self, attempt: _Attempt, inputs: Resolved
+    ) -> LookupRouteResponse | Coroutine[None, None, LookupRouteResponse]:
         """Steps 7 to 16."""
         request, call, policy, deadline = attempt
         echo = inputs.echo
@@ -157,7 +163,28 @@ class LookupService:
             exact=inputs.exact,
             ttft_ms=request.slo.ttft_ms,
         )
-        outcome = self._index.match(query, self._wall_us())
+        if len(query.chain) > _SHORT_CHAIN and self._index.takes_turns(query):
+            return self._answer_in_turns(attempt, query, echo, short=short)
+        return self._conclude(attempt, query, self._index.match(query, self._wall_us()), echo, short=short)
+
+    async def _answer_in_turns(
+        self, attempt: _Attempt, query: Query, echo: Sequence[int], *, short: bool
+    ) -> LookupRouteResponse:
+        """Steps 10 to 16 where the chain is long."""
+        matching = self._index.match_in_turns(query, self._wall_us())
+        while not self._expired(attempt.deadline):
+            try:
+                next(matching)
+            except StopIteration as end:
+                return self._conclude(attempt, query, end.value, echo, short=short)
+            await asyncio.sleep(0)
+        return _reply(TIMEOUT, echo)
+
+    def _conclude(
+        self, attempt: _Attempt, query: Query, outcome: Outcome, echo: Sequence[int], *, short: bool
+    ) -> LookupRouteResponse:
+        """Steps 11 to 16."""
+        request, _, policy, deadline = attempt
         if self._expired(deadline):
             return _reply(TIMEOUT, echo)
         code, scores = _weighed(outcome, policy, short=short)

@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 from array import array
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from inferencecache.server.index import matching, views
@@ -37,8 +37,8 @@ from inferencecache.server.index.model import (
 )
 from inferencecache.server.index.oldest_first import OldestFirst
 from inferencecache.server.index.partition import Change, Lane, Partition
-from inferencecache.server.index.ranking import Moment, Ranker
-from inferencecache.server.index.tree import ModelNode, StatsRow, Tree
+from inferencecache.server.index.ranking import Found, Moment, Ranker
+from inferencecache.server.index.tree import ModelNode, ScopeNode, StatsRow, Tree
 
 MAX_AHEAD_US: Final = 5_000_000
 
@@ -154,24 +154,33 @@ class PrefixIndex:
             return Outcome(Code.NONE, [])
         if scope is None:
             return Outcome(self._classify(query.scope), [])
-        stats = scope.model.stats
         partition = scope.partitions.get(query.adapter_id)
+        moment = Moment(now_us, self._rules.ttl_us(query.scope.tenant), query.ttft_ms)
+        found: list[Found] = []
         if partition is not None:
-            moment = Moment(now_us, self._rules.ttl_us(query.scope.tenant), query.ttft_ms)
             found = (
                 matching.chain(partition, query.chain, query.chain_counts, moment)
                 if by_chain
                 else matching.exact(partition, query.exact, moment)
             )
-            if found:
-                total = len(scope.serving)
-                return Outcome(
-                    Code.PREFIX_MATCH,
-                    self._ranker.matches(found, moment=moment, total=total, by_depth=by_chain, stats=stats),
-                )
-        if not by_chain and (warm := self._ranker.warm(stats, scope.serving, now_us, query.ttft_ms)):
-            return Outcome(Code.TENANT_HOT, warm)
-        return Outcome(self._classify(query.scope), [])
+        return self._outcome(query, scope, found, moment, by_chain=by_chain)
+
+    def takes_turns(self, query: Query) -> bool:
+        """Whether there is so much to compare that it should be asked `match_in_turns`."""
+        scope = self._tree.scope(query.scope)
+        partition = None if scope is None else scope.partitions.get(query.adapter_id)
+        return partition is not None and len(query.chain) * len(partition.lanes) > matching.TURN
+
+    def match_in_turns(self, query: Query, now_us: int) -> Generator[None, None, Outcome]:
+        """As `match`; yields every few milliseconds, and the index may change meanwhile."""
+        scope = self._tree.scope(query.scope)
+        partition = None if scope is None else scope.partitions.get(query.adapter_id)
+        walkable = bool(query.chain) and len(query.chain) == len(query.chain_counts) and all(query.scope)
+        if scope is None or partition is None or not walkable:
+            return self.match(query, now_us)
+        moment = Moment(now_us, self._rules.ttl_us(query.scope.tenant), query.ttft_ms)
+        found = yield from matching.chain_in_turns(partition, query.chain, query.chain_counts, moment)
+        return self._outcome(query, scope, found, moment, by_chain=True)
 
     def credit(self, query: Query, delivered: Sequence[ReplicaScore]) -> None:
         """Count one use of every hold behind a delivered PREFIX_MATCH; for LFU tenants, else nothing is counted."""
@@ -264,6 +273,19 @@ class PrefixIndex:
                 self._keys_by_model[model] = keys
             else:
                 self._keys_by_model.pop(model, None)
+
+    def _outcome(
+        self, query: Query, scope: ScopeNode, found: list[Found], moment: Moment, *, by_chain: bool
+    ) -> Outcome:
+        stats = scope.model.stats
+        if found:
+            scores = self._ranker.matches(
+                found, moment=moment, total=len(scope.serving), by_depth=by_chain, stats=stats
+            )
+            return Outcome(Code.PREFIX_MATCH, scores)
+        if not by_chain and (warm := self._ranker.warm(stats, scope.serving, moment.now_us, query.ttft_ms)):
+            return Outcome(Code.TENANT_HOT, warm)
+        return Outcome(self._classify(query.scope), [])
 
     def _classify(self, scope: Scope) -> Code:
         """Why nothing was found: the outermost name that nobody has reported (spec 06 §6.9)."""

@@ -637,6 +637,49 @@ async def test_a_prompt_finds_what_its_tokens_stored() -> None:
     assert (answer.reason_code, list(answer.token_ids), _replicas(answer)) == ("PREFIX_MATCH", tokens, ["r"])
 
 
+def _many_replicas_with_a_long_chain() -> tuple[Server, pb.LookupRouteRequest]:
+    server = Server(policy=_OPEN)
+    hashes = [b"%d" % number for number in range(4096)]
+    for replica in range(16):
+        server.report(f"r{replica}", _chain(*hashes))
+    return server, pb.LookupRouteRequest(tenant_id="t", model_id="m", hash_scheme="vllm", **_blocks(*hashes, b"no"))
+
+
+async def test_a_long_chain_of_many_replicas_is_matched_in_turns_with_others() -> None:
+    server, request = _many_replicas_with_a_long_chain()
+    reply = server.services.lookup_route(request, Caller())
+    assert not isinstance(reply, pb.LookupRouteResponse)
+    turns = 0
+
+    async def others() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    async with asyncio.TaskGroup() as group:
+        other = group.create_task(others())
+        answer = await reply
+        other.cancel()
+    assert turns >= 4
+    assert answer.reason_code == "PREFIX_MATCH"
+    assert {score.matched_tokens for score in answer.replica_scores} == {4096 * 64}
+    assert len(answer.replica_scores) == 16
+    assert server.total("inferencecache_lookup_route_calls_total", reason_code="PREFIX_MATCH") == 1
+
+
+async def test_a_long_chain_is_given_up_at_the_deadline() -> None:
+    server, request = _many_replicas_with_a_long_chain()
+    reply = server.services.lookup_route(request, Caller(deadline=server.clocks.seconds + 1))
+    assert not isinstance(reply, pb.LookupRouteResponse)
+    answering = asyncio.ensure_future(reply)
+    await asyncio.sleep(0)
+    assert not answering.done()
+    server.clocks.advance(1)
+    answer = await answering
+    assert (answer.reason_code, _replicas(answer)) == ("TIMEOUT", [])
+
+
 async def test_a_sweep_removes_what_has_expired_and_gives_way_in_between() -> None:
     server = Server()
     server.report("old", *(_entry(b"%d" % number) for number in range(5000)), age_us=10 * _MINUTE)

@@ -1,0 +1,90 @@
+"""A long chain that is matched in turns gets the answer it would get at once."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import TypeVar
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from inferencecache.server.index import Code, Scope, matching
+from tests.unit.server.index.reports import NOW_US, SCOPE, Filled, blocks, chain, exact, report
+from tests.unit.server.index.rules import MINUTE
+
+T = TypeVar("T")
+
+B = blocks(*range(9))
+
+
+def walked(turns: Generator[None, None, T]) -> tuple[int, T]:
+    """How many turns were yielded, and the result."""
+    number = 0
+    while True:
+        try:
+            next(turns)
+        except StopIteration as end:
+            return number, end.value
+        number += 1
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9), st.integers(0, 40), st.integers(1, 4)), max_size=6),
+    st.lists(st.sampled_from([*B, b"nobody has it"]), min_size=1, max_size=20),
+    st.integers(-8, 64),
+)
+def test_turns_change_nothing(held: list[tuple[int, int, int, int]], asked: list[bytes], tokens: int) -> None:
+    filled = Filled(
+        *(
+            report(f"r{number}", B[start:end], ago=age * MINUTE, tier=tier)
+            for number, (start, end, age, tier) in enumerate(held)
+            if start < end
+        )
+    )
+    query = chain(asked, tokens=tokens)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(matching, "TURN", 3)
+        _, outcome = walked(filled.index.match_in_turns(query, NOW_US))
+    assert outcome == filled.index.match(query, NOW_US)
+
+
+def test_a_turn_is_bounded_whether_the_blocks_or_the_replicas_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(matching, "TURN", 4)
+    long = Filled(report("r", B[:8]))
+    assert walked(long.index.match_in_turns(chain(B[:8]), NOW_US))[0] == 2
+    wide = Filled(*(report(f"r{number}", B[:1]) for number in range(8)))
+    assert walked(wide.index.match_in_turns(chain(B[:2]), NOW_US))[0] == 4
+
+
+def test_replicas_and_the_whole_model_may_go_between_two_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(matching, "TURN", 2)
+    filled = Filled(*(report(name, B) for name in "abc"))
+    turns = filled.index.match_in_turns(chain(B), NOW_US)
+    next(turns)
+    for name in "abc":
+        filled.clear(name)
+    assert walked(turns)[1].code is Code.PREFIX_MATCH
+    assert filled.index.match(chain(B), NOW_US).code is Code.NONE
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        exact(B[0]),
+        chain(B, tokens=[1]),
+        chain(B, scope=Scope("", "model", "vllm")),
+        chain(B, adapter="x"),
+        chain(B, scope=SCOPE._replace(model="?")),
+    ],
+)
+def test_what_has_no_chain_to_walk_is_answered_at_once(query: object) -> None:
+    filled = Filled(report("r", B), report("r", B, scope=Scope("", "model", "vllm")))
+    assert walked(filled.index.match_in_turns(query, NOW_US)) == (0, filled.index.match(query, NOW_US))  # type: ignore[arg-type]
+
+
+def test_only_many_blocks_of_many_replicas_take_turns() -> None:
+    filled = Filled(*(report(f"r{number}", B[:1]) for number in range(8)))
+    assert not filled.index.takes_turns(chain(B[:1] * 2048))
+    assert filled.index.takes_turns(chain(B[:1] * 2049))
+    assert not filled.index.takes_turns(chain(B[:1] * 100_000, adapter="x"))
