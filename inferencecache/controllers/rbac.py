@@ -18,7 +18,7 @@ from inferencecache.api.cachetenant import CacheTenant
 from inferencecache.api.pdtopology import PDTopology
 from inferencecache.api.prompttemplate import PromptTemplate
 from inferencecache.kube.events import EVENTS
-from inferencecache.kube.kinds import Deployment, HorizontalPodAutoscaler, Pod, Service, StatefulSet
+from inferencecache.kube.kinds import Deployment, HorizontalPodAutoscaler, Pod, ReplicaSet, Service, StatefulSet
 from inferencecache.kube.resource import Resource
 
 _READ = ("get", "list", "watch")
@@ -31,6 +31,7 @@ def rbac_rules() -> list[Mapping[str, Any]]:
     told = [kind.resource for kind in (CacheIndex, CacheTenant, PDTopology, PromptTemplate)]
     return [
         _rule((Pod.resource,), _READ),
+        _rule((ReplicaSet.resource,), _READ),
         *(_rule((kind.resource,), _OWN) for kind in (Service, Deployment, StatefulSet, HorizontalPodAutoscaler)),
         _rule((EVENTS,), ("create", "patch")),
         _rule((backends,), _READ),

@@ -120,6 +120,13 @@ class StatefulSet(View, frozen=True):
     status: WorkloadStatus = WorkloadStatus()
 
 
+class ReplicaSet(View, frozen=True):
+    """`apps/v1` ReplicaSet, as a link between a Pod and its Deployment."""
+
+    resource: ClassVar[Resource] = ResourceType("apps", "v1", "ReplicaSet", "replicasets")
+    metadata: ObjectMeta = ObjectMeta()
+
+
 class HorizontalPodAutoscaler(View, frozen=True):
     """`autoscaling/v2` HorizontalPodAutoscaler with its whole spec."""
 

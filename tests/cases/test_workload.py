@@ -1,23 +1,17 @@
 """Recorded workload cases against the real operator on a real API server; the test plays the rest of the cluster.
 
-Left out are cases that need a part of the operator which is not built yet:
-
-    index poller         events-only-lifecycle, host-only-awaiting, lmcacheserver-lifecycle,
-                         participation-overlapping-selectors, second-tier-never-hits
-    functional probe     probe-*
-    kernels, crash loop  kernels-*, engine-crash-looping
-    restart cascade      server-restart-in-place
-
-For want of the poller, `indexParticipation` is not compared. The cases also show what becomes of backends that rules
-of the schema refuse today, so their API server knows the kinds without those rules.
+The cases also show what becomes of backends that rules of the schema refuse today, so their API server knows the kinds
+without those rules.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import copy
 import re
 from collections.abc import Iterator
+from datetime import timedelta
 from typing import Any
 
 import msgspec
@@ -27,14 +21,15 @@ from inferencecache.adapters.registry import load_adapters
 from inferencecache.api import crds
 from inferencecache.api.cachebackend import CacheBackend
 from inferencecache.api.defaulting import default_cache_backend
-from inferencecache.controllers import register
+from inferencecache.controllers import CacheServer, register
 from inferencecache.kube.client import Client
 from inferencecache.kube.envtest import ControlPlane, install_crds
-from inferencecache.kube.errors import Conflict
+from inferencecache.kube.errors import Conflict, NotFound
 from inferencecache.kube.events import EVENTS
-from inferencecache.kube.kinds import Deployment, HorizontalPodAutoscaler, Namespace, Pod, Service
+from inferencecache.kube.kinds import Deployment, HorizontalPodAutoscaler, Namespace, Pod, ReplicaSet, Service
 from inferencecache.kube.manager import Manager, Options
 from inferencecache.kube.resource import Key, Resource, path_of
+from tests.cases.cache_server import PlayedServer
 from tests.cases.corpus import Case, cases, name_of, replaced, same
 from tests.integration.api.laxer import without_rules
 from tests.integration.controllers.rest import at_rest
@@ -44,6 +39,7 @@ _ADDRESS_REPAIR = "ipallocator-repair-controller"  # part of the API server, whi
 _KINDS: dict[str, Resource] = {
     kind.resource.kind: kind.resource for kind in (CacheBackend, Deployment, Service, HorizontalPodAutoscaler, Pod)
 }
+_REFERENCED = {**_KINDS, "ReplicaSet": ReplicaSet.resource}
 _PATIENCE = 30.0
 _BETWEEN_LOOKS = 0.1
 
@@ -51,9 +47,10 @@ _BETWEEN_LOOKS = 0.1
 class Cluster:
     """The namespace of one case, as its user and the other controllers act on it."""
 
-    def __init__(self, client: Client, manager: Manager, namespace: str) -> None:
+    def __init__(self, client: Client, manager: Manager, server: PlayedServer, namespace: str) -> None:
         self.client = client
         self.manager = manager
+        self.server = server
         self.namespace = namespace
         self.uids: dict[str, str] = {}
 
@@ -84,7 +81,7 @@ class Cluster:
         return value
 
     async def live(self, kind: str, name: str) -> dict[str, Any]:
-        return await self.client.get_manifest(_KINDS[kind], Key(self.namespace, name))
+        return await self.client.get_manifest(_REFERENCED[kind], Key(self.namespace, name))
 
     async def act(self, action: dict[str, Any]) -> None:
         ((verb, what),) = action.items()
@@ -101,6 +98,10 @@ class Cluster:
                 await self.roll_out(what)
             case "delete":
                 await self.client.delete(_KINDS[what["kind"]], Key(self.namespace, what["name"]))
+            case "snapshot":
+                self.server.rows = what
+            case "probe":
+                self.server.probe = what
             case _:
                 raise AssertionError(f"unknown action {verb}")
 
@@ -149,9 +150,10 @@ class Cluster:
         }
         children = ("Deployment", "HorizontalPodAutoscaler", "Service")
         state = {
-            "backends": {b["metadata"]["name"]: plain_status(b) for b in lists["CacheBackend"]},
+            "backends": {b["metadata"]["name"]: replaced(plain_status(b), self.uids) for b in lists["CacheBackend"]},
             "objects": [self.plain_child(kind, obj) for kind in children for obj in lists[kind]],
             "events": sorted(told),
+            "probeRequests": self.server.probed,
         }
         return state, settled
 
@@ -170,6 +172,7 @@ class Cluster:
         while True:
             seen, settled = await self.look()
             waited = loop.time() - start
+            seen = {part: seen[part] for part in want}
             if settled and waited >= wait and seen == want:
                 return
             if waited > wait + _PATIENCE:
@@ -191,7 +194,6 @@ def plain_status(backend: dict[str, Any]) -> dict[str, Any]:
 
 def comparable(status: dict[str, Any]) -> dict[str, Any]:
     """A status, recorded or live, without what is not compared."""
-    status.pop("indexParticipation", None)
     for holder in (status, *status.get("conditions", ())):
         if holder.get("observedGeneration") == 0:
             del holder["observedGeneration"]
@@ -255,7 +257,12 @@ def recorded(case: Case) -> list[dict[str, Any]]:
         objects = objects if snapshot["objects"] == "unchanged" else snapshot["objects"]
         for status in snapshot["backends"].values():
             comparable(status)
-        found.append({"backends": snapshot["backends"], "objects": objects, "events": snapshot["events"]})
+        seen = {
+            "backends": snapshot["backends"],
+            "objects": objects,
+            "probeRequests": snapshot.get("probeRequests", []),
+        }
+        found.append(seen | ({"events": snapshot["events"]} if "events" in snapshot else {}))
     return found
 
 
@@ -272,13 +279,32 @@ async def test_recorded_workload(case: Case, client: Client) -> None:
     backends = case.all("backend")
     namespace = backends[0]["metadata"]["namespace"]
     await client.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}})
+    played = PlayedServer(namespace, case.options.get("snapshot") or [], case.options.get("probe") or {})
+    try:
+        async with played.running():
+            await carried_out(case, client, played, namespace)
+    finally:
+        for backend in backends:
+            with contextlib.suppress(NotFound):
+                await client.delete(CacheBackend.resource, Key(namespace, backend["metadata"]["name"]))
+        await client.delete(Namespace.resource, Key("", namespace))
+
+
+async def carried_out(case: Case, client: Client, played: PlayedServer, namespace: str) -> None:
+    """Run the operator, and step by step compare what it makes of the case."""
     options = Options(metrics_address="0", health_address="0", handle_signals=False)
     manager = Manager(Client(client.connection, field_manager="inferencecache-controller"), options=options)
-    register(manager, registries=load_adapters())
-    cluster = Cluster(client, manager, namespace)
+    server = CacheServer(
+        snapshot_url=f"{played.url}/snapshot",
+        policy_url=f"{played.url}/policy",
+        probe_url=f"{played.url}/probe" if case.options.get("probing") else "",
+        refresh_interval=timedelta(seconds=1),
+    )
+    register(manager, registries=load_adapters(), server=server)
+    cluster = Cluster(client, manager, played, namespace)
     operator = asyncio.create_task(manager.run())
     try:
-        for obj in [*case.all("given"), *backends]:
+        for obj in [*case.all("given"), *case.all("backend")]:
             await cluster.store(obj)
         first, *rest = recorded(case)
         await cluster.settles(first, case.options.get("wait", 0))
@@ -287,13 +313,9 @@ async def test_recorded_workload(case: Case, client: Client) -> None:
             for action in step["do"]:
                 await cluster.act(action)
             await cluster.settles(want, step.get("wait", 0))
-        manager.stop()
-        await operator  # whatever it still had to tell is told now
-        left, _ = await cluster.look()
-        assert left["events"] == [first, *rest][-1]["events"]
     finally:
         manager.stop()
-        await operator
-        for backend in backends:
-            await client.delete(CacheBackend.resource, Key(namespace, backend["metadata"]["name"]))
-        await client.delete(Namespace.resource, Key("", namespace))
+        await operator  # whatever it still had to tell is told now
+    left, _ = await cluster.look()
+    last = [first, *rest][-1]
+    assert left["events"] == last.get("events", left["events"])

@@ -27,7 +27,7 @@ from inferencecache.controllers.cachebackend.children import (
     wanted_replicas,
     workload_kind,
 )
-from inferencecache.controllers.cachebackend.decide import Rollout, Trouble
+from inferencecache.controllers.cachebackend.facts import Rollout, Trouble
 from inferencecache.controllers.cachebackend.plan import Path, Plan
 from inferencecache.kube.apply import ChildConflict, apply_child, covers, stray
 from inferencecache.kube.cache import Cache
@@ -46,12 +46,14 @@ class Outcome:
     """The children after a pass.
 
     Attributes:
-        rollout: of the workload that is ours; None if there is none.
+        workload: the one that is ours; None if there is none.
+        rollout: how far it is.
         endpoint: of the Service that is ours; empty if there is none.
         trouble: what could not be done, for the status.
         error: the same, for the retry.
     """
 
+    workload: Manifest | None = None
     rollout: Rollout | None = None
     endpoint: str = ""
     trouble: Trouble | None = None
@@ -110,6 +112,7 @@ class Actor:
             with failures.of(HorizontalPodAutoscaler, backend):
                 await self._autoscale(backend, store)
         return Outcome(
+            workload=workload,
             rollout=_rollout(backend, store, workload),
             endpoint=endpoint_of(backend, service) if service else "",
             trouble=failures.trouble,

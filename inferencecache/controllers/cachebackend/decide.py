@@ -10,103 +10,23 @@ Pure: the time is an argument, and everything a gate may ask is in `Facts`.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from dataclasses import replace
+from datetime import timedelta
 from typing import Final
 
 from inferencecache.api import constants as c
 from inferencecache.api.cachebackend import CacheBackend
 from inferencecache.api.endpoint import EndpointError, parse_endpoint
-from inferencecache.api.model import Condition
 from inferencecache.controllers.cachebackend import reasons as r
+from inferencecache.controllers.cachebackend.crash_loop import engine_compatibility
+from inferencecache.controllers.cachebackend.facts import Claim, Facts, Rollout, Verdict, condition, sooner
+from inferencecache.controllers.cachebackend.functional_probe import functional_probe_gate
+from inferencecache.controllers.cachebackend.kernels import kernel_gate
 from inferencecache.controllers.cachebackend.plan import Path
-from inferencecache.kube.conditions import ConditionStatus
+from inferencecache.controllers.cachebackend.second_tier import second_tier
 
 MANAGED_LOOK_AGAIN: Final = timedelta(seconds=30)
 """Restarts inside a Pod change no watched object, so managed backends are looked at again in any case."""
-
-
-@dataclass(frozen=True, slots=True)
-class Claim:
-    """One condition without its bookkeeping."""
-
-    status: ConditionStatus
-    reason: str
-    message: str
-
-    @property
-    def true(self) -> bool:
-        """Whether it is `True`."""
-        return self.status == "True"
-
-
-@dataclass(frozen=True, slots=True)
-class Rollout:
-    """How far the managed workload is; `fresh` means that its counters speak of its present generation."""
-
-    wanted: int
-    updated: int
-    available: int
-    fresh: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Trouble:
-    """Why a child could not be brought in line."""
-
-    reason: str
-    message: str
-
-
-@dataclass(frozen=True, slots=True)
-class Facts:
-    """What a verdict rests on.
-
-    Attributes:
-        backend: with the status of the pass before.
-        path: the path it takes.
-        now: the time of this pass.
-        rollout: of the managed workload; None if there is none that is ours.
-        trouble: what went wrong with the children, if anything did.
-    """
-
-    backend: CacheBackend
-    path: Path
-    now: datetime
-    rollout: Rollout | None = None
-    trouble: Trouble | None = None
-
-    @property
-    def leaves_server(self) -> bool:
-        """This pass is the first after a path with a server: the first-event clock starts anew (spec 05 §2.10)."""
-        status = self.backend.status
-        serverless = self.path in (Path.HOST_ONLY, Path.EVENTS_ONLY)
-        return serverless and bool(status.endpoint or status.observed_server_instance)
-
-    @property
-    def available_since(self) -> datetime:
-        """From when the wait for the first event counts."""
-        latched = instant(self.backend.status.first_available_at)
-        return self.now if latched is None or self.leaves_server else latched
-
-    @property
-    def event_seen(self) -> bool:
-        """Whether any KV event was ever seen."""
-        status = self.backend.status
-        return bool(status.first_kv_event_observed_at or last_event_at(self.backend))
-
-
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """What to publish. `ready` None: the path has no conditions; `degraded` None: the path does not tell it.
-
-    `up` says that the path's own verdict, before any gate, was that it serves; `first_available_at` is latched by it.
-    """
-
-    ready: Claim | None = None
-    degraded: Claim | None = None
-    up: bool = False
-    look_again: timedelta | None = None
 
 
 Gate = Callable[[Facts, Verdict], Verdict]
@@ -200,8 +120,10 @@ def first_event_gate(facts: Facts, verdict: Verdict) -> Verdict:
         observed = Claim("True", r.KV_EVENTS_OBSERVED, f"{_serving(facts)} and engines report KV events")
         return replace(verdict, ready=observed, degraded=_not_degraded())
     timeout = backend.first_event_timeout
-    published = condition(backend, c.READY)
-    sticky = published is not None and published.reason == r.NO_KV_EVENTS_OBSERVED and not facts.leaves_server
+    # Degraded keeps the reason while a failed kernel check speaks through Ready.
+    published = (condition(backend, c.READY), condition(backend, c.DEGRADED))
+    late_before = any(one is not None and one.reason == r.NO_KV_EVENTS_OBSERVED for one in published)
+    sticky = late_before and not facts.leaves_server
     left = timeout - (facts.now - facts.available_since)
     if sticky or left <= timedelta():
         text = (
@@ -223,9 +145,13 @@ def children_gate(facts: Facts, verdict: Verdict) -> Verdict:
 
 GATES: Final[tuple[tuple[frozenset[Path], Gate], ...]] = (
     (frozenset({Path.MANAGED, Path.HOST_ONLY, Path.EVENTS_ONLY}), first_event_gate),
+    (frozenset({Path.MANAGED}), functional_probe_gate),
+    (frozenset({Path.MANAGED, Path.HOST_ONLY}), kernel_gate),
     (frozenset({Path.MANAGED}), children_gate),
+    (frozenset({Path.MANAGED}), second_tier),
+    (frozenset({Path.MANAGED, Path.HOST_ONLY}), engine_compatibility),
 )
-"""What may take readiness away, on which paths; the last to act gives the reason."""
+"""What may take readiness away or add a condition of its own, on which paths; the last to act gives the reason."""
 
 
 def _serving(facts: Facts) -> str:
@@ -252,28 +178,3 @@ def external_endpoint(backend: CacheBackend) -> str:
     """The address of an external store, without blanks around it."""
     storage = backend.spec.remote_storage
     return ((storage and storage.endpoint) or "").strip()
-
-
-def condition(backend: CacheBackend, kind: str) -> Condition | None:
-    """A published condition."""
-    return next((one for one in backend.status.conditions or () if one.type == kind), None)
-
-
-def last_event_at(backend: CacheBackend) -> str:
-    """When an engine last reported an event, as published; empty for never."""
-    taken = backend.status.index_participation
-    return (taken and taken.last_event_at) or ""
-
-
-def instant(text: str | None) -> datetime | None:
-    """A stored timestamp as a time; None if absent or unreadable."""
-    try:
-        found = datetime.fromisoformat(text or "")
-    except ValueError:
-        return None
-    return found if found.tzinfo is not None else None
-
-
-def sooner(*delays: timedelta | None) -> timedelta | None:
-    """The shortest of the given delays; None if there is none."""
-    return min((one for one in delays if one is not None), default=None)

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final
 
-from inferencecache.api.cachebackend import CacheBackend, CacheBackendStatus
-from inferencecache.controllers.cachebackend.observe import EngineDeployment, Observation
+from inferencecache.api.cachebackend import CacheBackendStatus
+from inferencecache.controllers.cachebackend.observe import Observation
 
 STEADY: Final = timedelta(seconds=30)
 CHURN: Final = timedelta(seconds=5)
@@ -38,19 +38,10 @@ def match(seen: Observation) -> Matched:
         # Looking again retries a clearing that fails to be written.
         return Matched(None, "", look_again=STEADY if status.matched_engine_pods is not None else None)
     pods, deployments = seen.engines.pods, seen.engines.deployments
-    if pods is None:
-        return Matched(status.matched_engine_pods, status.engine_selector_message or "", look_again=STEADY)
-    wanted = None if deployments is None else _wanted_pods(backend, deployments)
+    wanted = sum(one.spec.replicas for one in deployments) if deployments else None
     churning = wanted is not None and wanted != sum(pod.status.phase not in _FINISHED for pod in pods)
-    look_again = CHURN if churning else STEADY
     echo = selector_text(backend.selector)
-    said_before = _UNMATCHED in (status.engine_selector_message or "")
-    if pods:
-        unmatched = False
-    elif deployments is None:
-        unmatched = said_before
-    else:
-        unmatched = wanted is None or wanted > 0
+    unmatched = not pods and wanted != 0
     sentences = [f"{echo}: {_UNMATCHED}"] if unmatched else []
     if seen.rivals:
         sentences.append(
@@ -60,8 +51,8 @@ def match(seen: Observation) -> Matched:
     return Matched(
         count=len(pods),
         message="; ".join(sentences),
-        newly_unmatched=unmatched and deployments is not None and not _was_unmatched(status, said_before),
-        look_again=look_again,
+        newly_unmatched=unmatched and not _was_unmatched(status),
+        look_again=CHURN if churning else STEADY,
     )
 
 
@@ -71,11 +62,5 @@ def selector_text(selector: Mapping[str, str]) -> str:
     return f"spec.engineSelector.matchLabels={{{pairs}}}"
 
 
-def _was_unmatched(status: CacheBackendStatus, said_before: bool) -> bool:
-    return status.matched_engine_pods == 0 and said_before
-
-
-def _wanted_pods(backend: CacheBackend, deployments: tuple[EngineDeployment, ...]) -> int | None:
-    """The replicas of the Deployments whose Pods the selector matches; None if there is no such Deployment."""
-    matching = [one for one in deployments if backend.selects(one.spec.template.metadata.labels)]
-    return sum(one.spec.replicas for one in matching) if matching else None
+def _was_unmatched(status: CacheBackendStatus) -> bool:
+    return status.matched_engine_pods == 0 and _UNMATCHED in (status.engine_selector_message or "")

@@ -33,6 +33,10 @@ class _Moment:
     ready_reason: str
     ready_message: str
     degraded: str
+    degraded_reason: str
+    degraded_message: str
+    crash_looping: bool
+    compatibility_message: str
     fail_open: bool
     first_event: bool
 
@@ -41,11 +45,16 @@ class _Moment:
         conditions = status.get("conditions") or ()
         ready = find_condition(conditions, c.READY) or {}
         degraded = find_condition(conditions, c.DEGRADED) or {}
+        compatibility = find_condition(conditions, c.ENGINE_COMPATIBILITY) or {}
         return cls(
             ready=ready.get("status", ""),
             ready_reason=ready.get("reason", ""),
             ready_message=ready.get("message", ""),
             degraded=degraded.get("status", ""),
+            degraded_reason=degraded.get("reason", ""),
+            degraded_message=degraded.get("message", ""),
+            crash_looping=compatibility.get("status") == "False",
+            compatibility_message=compatibility.get("message", ""),
             fail_open=status.get("failOpen") is not False,
             first_event=bool(status.get("firstKVEventObservedAt")),
         )
@@ -67,13 +76,13 @@ _ROWS: Final = (
     _Row(
         "Warning",
         r.BACKEND_DEGRADED,
-        lambda a, b: a.degraded != "True" and b.degraded == "True" and b.ready_reason != r.NO_KV_EVENTS_OBSERVED,
-        lambda b: f"the backend is degraded: {b.ready_message}",
+        lambda a, b: a.degraded != "True" and b.degraded == "True" and b.degraded_reason != r.NO_KV_EVENTS_OBSERVED,
+        lambda b: f"the backend is degraded: {b.degraded_message}",
     ),
     _Row(
         "Normal",
         r.BACKEND_RECOVERED,
-        lambda a, b: a.degraded == "True" and b.ready == "True" and a.ready_reason != r.NO_KV_EVENTS_OBSERVED,
+        lambda a, b: a.degraded == "True" and b.ready == "True" and a.degraded_reason != r.NO_KV_EVENTS_OBSERVED,
         lambda b: f"the backend is ready again: {b.ready_message}",
     ),
     _Row("Normal", r.AWAITING_FIRST_KV_EVENT, _enters(r.AWAITING_FIRST_KV_EVENT), lambda b: b.ready_message),
@@ -83,9 +92,21 @@ _ROWS: Final = (
         lambda a, b: not a.first_event and b.first_event,
         lambda b: "the first KV event of an engine was seen",
     ),
-    _Row("Warning", r.NO_KV_EVENTS_OBSERVED, _enters(r.NO_KV_EVENTS_OBSERVED), lambda b: b.ready_message),
+    # By Degraded: a failed kernel check may speak through Ready meanwhile.
+    _Row(
+        "Warning",
+        r.NO_KV_EVENTS_OBSERVED,
+        lambda a, b: a.degraded_reason != r.NO_KV_EVENTS_OBSERVED and b.degraded_reason == r.NO_KV_EVENTS_OBSERVED,
+        lambda b: b.degraded_message,
+    ),
     _Row("Warning", r.CHILD_CONFLICT, _enters(r.CHILD_CONFLICT), lambda b: b.ready_message),
     _Row("Warning", r.APPLY_FAILED, _enters(r.APPLY_FAILED), lambda b: b.ready_message),
+    _Row(
+        "Warning",
+        r.INJECTED_ENGINE_CRASH_LOOPING,
+        lambda a, b: not a.crash_looping and b.crash_looping,
+        lambda b: b.compatibility_message,
+    ),
     _Row(
         "Warning",
         r.FAIL_CLOSED_ENABLED,

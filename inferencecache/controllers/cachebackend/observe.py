@@ -1,26 +1,23 @@
-"""What a pass knows before it decides: the backend, the engines it selects, and the backends that come before it.
+"""What a pass knows of a backend's surroundings: the engines it selects or wired, and the backends that come before it.
 
-The backend is read from the cache; engines are counted from live lists, because a count that lags behind a rollout is
-worth little and nothing else needs Pods of a namespace in memory. A list that fails is told as `None`, not as empty:
-what cannot be seen must not be reported as gone (spec 05 §3.8).
+All of it comes from informers. A pass over a steady backend therefore asks nothing of the API server, however many Pods
+there are.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import ClassVar
 
-import structlog
-
+from inferencecache.api import constants as c
 from inferencecache.api.cachebackend import CacheBackend
-from inferencecache.kube.client import Client
-from inferencecache.kube.errors import KubeError, LeadershipLost
-from inferencecache.kube.kinds import Deployment, ObjectMeta, Pod, View
-from inferencecache.kube.resource import K, Key, Resource
-
-_log = structlog.stdlib.get_logger(__name__)
+from inferencecache.controllers.pods import follow_pods, stamped_by
+from inferencecache.kube.cache import Cache
+from inferencecache.kube.informer import Informer
+from inferencecache.kube.kinds import Deployment, ObjectMeta, Pod, ReplicaSet, View
+from inferencecache.kube.resource import Key, Resource
 
 
 class EngineTemplate(View, frozen=True):
@@ -46,10 +43,10 @@ class EngineDeployment(View, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Engines:
-    """What the selector of a backend finds; `None` where the list failed."""
+    """What the selector of a backend finds: Pods, and the Deployments whose Pods it would find."""
 
-    pods: tuple[Pod, ...] | None
-    deployments: tuple[EngineDeployment, ...] | None
+    pods: tuple[Pod, ...]
+    deployments: tuple[EngineDeployment, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,21 +54,51 @@ class Observation:
     """Everything a pass decides on, apart from its own children.
 
     `engines` is None without a selector. `rivals` are the names of the backends that come before this one, in order,
-    for Pods that match both selectors.
+    for Pods that match both selectors. `injected` are the Pods that admission wired to this backend.
     """
 
     backend: CacheBackend
     now: datetime
     engines: Engines | None
     rivals: tuple[str, ...]
+    injected: tuple[Pod, ...] = ()
 
 
-async def observe(
-    client: Client, backend: CacheBackend, siblings: Iterable[CacheBackend], now: datetime
-) -> Observation:
-    """Look at a backend. `siblings` are the backends of its namespace, itself included or not."""
-    engines = await _engines(client, backend) if backend.selector else None
-    return Observation(backend, now, engines, rivals_of(backend, siblings))
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """The informers a pass looks into."""
+
+    backends: Informer[CacheBackend]
+    pods: Informer[Pod]
+    deployments: Informer[EngineDeployment]
+    replica_sets: Informer[ReplicaSet]
+    """Only those of stores."""
+
+    @classmethod
+    def of(cls, cache: Cache) -> Surroundings:
+        """Have a cache follow everything that is looked into."""
+        return cls(
+            cache.informer(CacheBackend),
+            follow_pods(cache),
+            cache.informer(EngineDeployment),
+            cache.informer(ReplicaSet, labels={c.LABEL_MANAGED_BY: c.CHILD_MANAGED_BY}),
+        )
+
+    def observe(self, backend: CacheBackend, now: datetime) -> Observation:
+        """Look at what is around a backend."""
+        namespace = backend.metadata.namespace
+        engines = None
+        if backend.selector:
+            engines = Engines(
+                tuple(pod for pod in self.pods.list(namespace) if backend.selects(pod.metadata.labels)),
+                tuple(
+                    one
+                    for one in self.deployments.list(namespace)
+                    if backend.selects(one.spec.template.metadata.labels)
+                ),
+            )
+        rivals = rivals_of(backend, self.backends.list(namespace))
+        return Observation(backend, now, engines, rivals, tuple(stamped_by(self.pods, backend)))
 
 
 def rivals_of(backend: CacheBackend, siblings: Iterable[CacheBackend]) -> tuple[str, ...]:
@@ -86,24 +113,6 @@ def rivals_of(backend: CacheBackend, siblings: Iterable[CacheBackend]) -> tuple[
             if other.metadata.name < backend.metadata.name and backend.competes_with(other)
         )
     )
-
-
-async def _engines(client: Client, backend: CacheBackend) -> Engines:
-    pods = await _listed(client, Pod, backend, labels=backend.selector)
-    deployments = await _listed(client, EngineDeployment, backend)
-    return Engines(pods, deployments)
-
-
-async def _listed(
-    client: Client, kind: type[K], backend: CacheBackend, labels: Mapping[str, str] | None = None
-) -> tuple[K, ...] | None:
-    try:
-        return tuple(await client.list(kind, namespace=backend.metadata.namespace, labels=labels))
-    except LeadershipLost:
-        raise
-    except KubeError as error:
-        _log.warning("engines could not be listed", kind=kind.resource.kind, error=str(error))
-        return None
 
 
 class Freshest:

@@ -38,12 +38,16 @@ class Path(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The path, the row that chose it, and for Managed either what the store runs or why it cannot be rendered."""
+    """The path, the row that chose it, and for Managed either what the store runs or why it cannot be rendered.
+
+    `engine_container` is the name of the engine's container; empty without a runtime adapter.
+    """
 
     path: Path
     row: str
     store: Workload | None = None
     broken: str = ""
+    engine_container: str = ""
 
 
 class Question:
@@ -74,6 +78,11 @@ class Question:
     def store(self) -> Workload | None:
         """What the provider runs. Raises `RenderError`."""
         return self.provider.render(self.backend) if self.provider is not None else None
+
+    @property
+    def engine_container(self) -> str:
+        """The name of the engine's container; empty without an adapter."""
+        return self.adapter.engine_container_name() if self.adapter is not None else ""
 
     @property
     def external(self) -> bool:
@@ -138,5 +147,8 @@ def plan_for(backend: CacheBackend, runtimes: RuntimeRegistry, storage: StorageR
     try:
         row = next(row for row in ROWS if row.test(question))
     except RenderError as error:
-        return Plan(Path.MANAGED, "the store cannot be rendered", broken=str(error))
-    return Plan(row.path, row.name, question.store if row.path is Path.MANAGED else None)
+        return Plan(
+            Path.MANAGED, "the store cannot be rendered", broken=str(error), engine_container=question.engine_container
+        )
+    store = question.store if row.path is Path.MANAGED else None
+    return Plan(row.path, row.name, store, engine_container=question.engine_container)

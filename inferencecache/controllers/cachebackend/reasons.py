@@ -22,6 +22,26 @@ CHILD_CONFLICT: Final = "ChildConflict"
 APPLY_FAILED: Final = "ApplyFailed"
 """A child could not be written, or the store could not be rendered (decision F16)."""
 
+ENGINE_KERNEL_DEGRADED: Final = "EngineKernelDegraded"
+
+# FunctionalProbeOK, and Ready where it fails.
+PROBE_OK: Final = "ProbeOK"
+PROBE_BYPASSED: Final = "ProbeBypassed"
+PROBE_ERROR: Final = "ProbeError"
+PROBE_INGEST_FAILED: Final = "ProbeIngestFailed"
+PROBE_ROUTING_FAILED: Final = "ProbeRoutingFailed"
+PROBE_T2_FAILED: Final = "ProbeT2Failed"
+
+# EngineKernelsHealthy.
+KERNELS_HEALTHY: Final = "KernelsHealthy"
+KERNEL_LOAD_FAILED: Final = "KernelLoadFailed"
+KERNEL_CHECK_ERROR: Final = "KernelCheckError"
+KERNEL_CHECK_PENDING: Final = "KernelCheckPending"
+
+# T2Degraded.
+T2_ZERO_HIT_RATE: Final = "T2ZeroHitRate"
+T2_SERVING: Final = "T2Serving"
+
 # Degraded and Progressing, where they do not repeat Ready's.
 NOT_DEGRADED: Final = "NotDegraded"
 SYNCED: Final = "Synced"
@@ -33,3 +53,5 @@ BACKEND_RECOVERED: Final = "BackendRecovered"
 FAIL_CLOSED_ENABLED: Final = "FailClosedEnabled"
 FAIL_OPEN_RESTORED: Final = "FailOpenRestored"
 ENGINE_SELECTOR_UNMATCHED: Final = "EngineSelectorUnmatched"
+INJECTED_ENGINE_CRASH_LOOPING: Final = "InjectedEngineCrashLooping"
+"""Also the reason of EngineCompatibility."""

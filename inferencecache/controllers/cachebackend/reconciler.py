@@ -2,6 +2,9 @@
 
 A backend that is being deleted is left alone: its children go with it (decision F2). Trouble with a child does not
 freeze the status; it is published, and then the pass fails so that it is tried again with back-off (decision F16).
+
+Before a backend is called ready for the first time its functional probe must have had its say: until there is an
+outcome, or a deadline has passed without one, the pass publishes nothing and the outcome wakes the next.
 """
 
 from __future__ import annotations
@@ -10,19 +13,24 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 
 from inferencecache.adapters.registry import RuntimeRegistry, StorageRegistry
+from inferencecache.api import constants as c
 from inferencecache.api.cachebackend import CacheBackend
-from inferencecache.controllers.cachebackend.act import Actor, BackendIsLeaving
-from inferencecache.controllers.cachebackend.decide import Facts, decide, sooner
+from inferencecache.controllers.cachebackend import metrics
+from inferencecache.controllers.cachebackend.act import Actor, BackendIsLeaving, Outcome
+from inferencecache.controllers.cachebackend.cascade import Baseline, Cascade
+from inferencecache.controllers.cachebackend.decide import decide
 from inferencecache.controllers.cachebackend.engines import match
+from inferencecache.controllers.cachebackend.facts import Facts, condition, sooner
 from inferencecache.controllers.cachebackend.narrate import narrate
-from inferencecache.controllers.cachebackend.observe import Freshest, observe
-from inferencecache.controllers.cachebackend.plan import plan_for
+from inferencecache.controllers.cachebackend.observe import Freshest, Surroundings
+from inferencecache.controllers.cachebackend.plan import Path, Plan, plan_for
+from inferencecache.controllers.cachebackend.probing import WINDOW, Prober
 from inferencecache.controllers.cachebackend.status import next_status, patch_between
-from inferencecache.kube.cache import Cache
 from inferencecache.kube.client import Client
 from inferencecache.kube.controller import Result
 from inferencecache.kube.errors import NotFound
 from inferencecache.kube.events import EventRecorder
+from inferencecache.kube.kinds import Pod
 from inferencecache.kube.resource import Key
 
 
@@ -33,16 +41,20 @@ class CacheBackendReconciler:
         self,
         *,
         client: Client,
-        cache: Cache,
+        surroundings: Surroundings,
         actor: Actor,
+        cascade: Cascade,
+        prober: Prober,
         recorder: EventRecorder,
         runtimes: RuntimeRegistry,
         storage: StorageRegistry,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self._client = client
-        self._cache = cache
+        self._around = surroundings
         self._actor = actor
+        self._cascade = cascade
+        self._prober = prober
         self._recorder = recorder
         self._runtimes = runtimes
         self._storage = storage
@@ -51,26 +63,60 @@ class CacheBackendReconciler:
 
     async def reconcile(self, key: Key) -> Result:
         """Bring one backend in line. Raises what kept a child from being so, after saying it in the status."""
-        backend = self._freshest.of(key, self._cache.get(CacheBackend, key))
+        backend = self._freshest.of(key, self._around.backends.get(key))
         if backend is None or backend.metadata.deletion_timestamp is not None:
+            self._forget(key)
             return Result()
         plan = plan_for(backend, self._runtimes, self._storage)
         try:
             outcome = await self._actor.act(backend, plan)
         except BackendIsLeaving:
             return Result()
-        siblings = self._cache.list(CacheBackend, key.namespace)
-        seen = await observe(self._client, backend, siblings, self._now())
-        facts = Facts(backend, plan.path, seen.now, outcome.rollout, outcome.trouble)
+        seen = self._around.observe(backend, self._now())
+        facts = self._facts(plan, outcome, backend, seen.injected, seen.now)
         verdict, matched = decide(facts), match(seen)
+        next_call = self._prober.ask(backend) if verdict.probe else None
+        if verdict.probe and next_call is None and _never_probed(facts):
+            return Result(WINDOW)
+        baseline = await self._compared(backend, plan, outcome)
         before = backend.status.manifest()
-        after = next_status(facts, verdict, matched, service_endpoint=outcome.endpoint)
+        after = next_status(
+            facts, verdict, matched, service_endpoint=outcome.endpoint, server_instance=baseline.instance
+        )
         if await self._publish(key, backend, patch_between(before, after)):
             for told in narrate(before, after, newly_unmatched=matched.newly_unmatched):
                 self._recorder.event(backend, told.type, told.reason, told.note)
         if outcome.error is not None:
             raise outcome.error
-        return Result(sooner(verdict.look_again, matched.look_again))
+        return Result(sooner(verdict.look_again, matched.look_again, baseline.look_again, next_call))
+
+    def _facts(
+        self, plan: Plan, outcome: Outcome, backend: CacheBackend, injected: tuple[Pod, ...], now: datetime
+    ) -> Facts:
+        return Facts(
+            backend,
+            plan.path,
+            now,
+            outcome.rollout,
+            outcome.trouble,
+            injected=injected,
+            engine_container=plan.engine_container,
+            probing=self._prober.on,
+            probed=self._prober.outcome(backend),
+        )
+
+    async def _compared(self, backend: CacheBackend, plan: Plan, outcome: Outcome) -> Baseline:
+        """The step of the restart cascade; off the managed path all that was remembered is dropped."""
+        if plan.path is Path.MANAGED:
+            return await self._cascade.step(backend, outcome.workload)
+        self._cascade.forget(Key.of(backend))
+        self._prober.forget(Key.of(backend))
+        return Baseline()
+
+    def _forget(self, key: Key) -> None:
+        self._cascade.forget(key)
+        self._prober.forget(key)
+        metrics.forget(key)
 
     async def _publish(self, key: Key, backend: CacheBackend, patch: dict[str, object]) -> bool:
         """Write the difference, if there is one; true if something was written."""
@@ -84,3 +130,7 @@ class CacheBackendReconciler:
             return False
         self._freshest.wrote(key, CacheBackend.decode(written))
         return True
+
+
+def _never_probed(facts: Facts) -> bool:
+    return facts.probed is None and condition(facts.backend, c.FUNCTIONAL_PROBE_OK) is None

@@ -11,15 +11,9 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from inferencecache.api import constants as c
-from inferencecache.controllers.cachebackend.decide import (
-    Claim,
-    Facts,
-    Verdict,
-    external_endpoint,
-    last_event_at,
-    progressing,
-)
+from inferencecache.controllers.cachebackend.decide import external_endpoint, progressing
 from inferencecache.controllers.cachebackend.engines import Matched
+from inferencecache.controllers.cachebackend.facts import Claim, Facts, Verdict, last_event_at
 from inferencecache.controllers.cachebackend.plan import Path
 from inferencecache.kube.conditions import Condition, remove_condition, set_condition, timestamp
 
@@ -35,7 +29,14 @@ PUBLISHED: Final[dict[Path, frozenset[str]]] = {
 _TYPES: Final = PUBLISHED[Path.MANAGED]
 
 
-def next_status(facts: Facts, verdict: Verdict, matched: Matched, *, service_endpoint: str = "") -> dict[str, Any]:
+def next_status(
+    facts: Facts,
+    verdict: Verdict,
+    matched: Matched,
+    *,
+    service_endpoint: str = "",
+    server_instance: str | None = None,
+) -> dict[str, Any]:
     """The status to publish, as JSON.
 
     Args:
@@ -43,6 +44,7 @@ def next_status(facts: Facts, verdict: Verdict, matched: Matched, *, service_end
         verdict: what to say.
         matched: the engine Pods.
         service_endpoint: the address of the managed Service; empty if there is none that is ours.
+        server_instance: the store's Pods from which a replacement counts from now on; None if that has not changed.
     """
     backend = facts.backend
     before = backend.status.manifest()
@@ -62,6 +64,8 @@ def next_status(facts: Facts, verdict: Verdict, matched: Matched, *, service_end
     }
     if facts.path is not Path.MANAGED:
         wanted["observedServerInstance"] = None
+    elif server_instance is not None:
+        wanted["observedServerInstance"] = server_instance
     return {field: value for field, value in wanted.items() if value is not None}
 
 
@@ -97,8 +101,10 @@ def _conditions(facts: Facts, verdict: Verdict, generation: int | None) -> list[
         c.DEGRADED: verdict.degraded,
         c.PROGRESSING: progressing(facts.path, verdict.ready) if verdict.ready else None,
     }
-    for kind, claim in claims.items():
-        if claim is not None:
+    for kind, claim in {**claims, **verdict.others}.items():
+        if claim is None:
+            found = found if kind in claims else remove_condition(found, kind)
+        else:
             found = set_condition(
                 found,
                 kind,

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from inferencecache.controllers.cachebackend.decide import Claim, Facts, Rollout, Trouble, Verdict, decide, progressing
+from inferencecache.controllers.cachebackend.decide import decide, progressing
 from inferencecache.controllers.cachebackend.engines import Matched, match
+from inferencecache.controllers.cachebackend.facts import Claim, Facts, Rollout, Trouble, Verdict
 from inferencecache.controllers.cachebackend.narrate import narrate
 from inferencecache.controllers.cachebackend.observe import EngineDeployment, Engines, Observation, rivals_of
 from inferencecache.controllers.cachebackend.plan import Path
@@ -144,7 +145,7 @@ def test_the_same_again_is_no_patch_and_leaving_clears_with_nulls() -> None:
 def status_of(ready: str, reason: str, degraded: str, **more: Any) -> dict[str, Any]:
     conditions = [
         {"type": "Ready", "status": ready, "reason": reason},
-        {"type": "Degraded", "status": degraded, "reason": ""},
+        {"type": "Degraded", "status": degraded, "reason": reason if degraded == "True" else "NotDegraded"},
     ]
     return {"conditions": conditions, **more}
 
@@ -188,10 +189,10 @@ def pod(phase: str = "Running") -> Pod:
     return decoder_for(Pod)(b'{"metadata":{"name":"p"},"status":{"phase":"%s"}}' % phase.encode())
 
 
-def engines(pods: int | None, wanted: int | None, *, phase: str = "Running") -> Engines:
+def engines(pods: int, wanted: int | None, *, phase: str = "Running") -> Engines:
     body = b'{"spec":{"replicas":%d,"template":{"metadata":{"labels":{"a":"b"}}}}}' % (wanted or 0)
     deployments = (decoder_for(EngineDeployment)(body),) if wanted is not None else ()
-    return Engines(None if pods is None else (pod(phase),) * pods, deployments)
+    return Engines((pod(phase),) * pods, deployments)
 
 
 @pytest.mark.parametrize(
@@ -203,7 +204,6 @@ def engines(pods: int | None, wanted: int | None, *, phase: str = "Running") -> 
         (engines(0, None), 0, True, 30),
         (engines(0, 2), 0, True, 5),
         (engines(0, 0), 0, False, 30),
-        (engines(None, 2), None, False, 30),
     ],
 )
 def test_matched_pods(found: Engines, count: int | None, says: bool, seconds: int) -> None:

@@ -27,6 +27,7 @@ def test_children_are_written_by_apply_and_never_replaced(resource: tuple[str, s
 
 def test_what_belongs_to_users_is_only_read() -> None:
     assert GRANTED["", "pods"] == {"get", "list", "watch"}
+    assert GRANTED["apps", "replicasets"] == {"get", "list", "watch"}
     assert GRANTED["inferencecache.io", "cachebackends"] == {"get", "list", "watch"}
     assert GRANTED["inferencecache.io", "cachebackends/status"] == {"patch"}
 
@@ -54,6 +55,7 @@ def test_nothing_else_is_granted_and_nothing_by_wildcard() -> None:
         ("inferencecache.io", "cachebackends/status"),
         ("inferencecache.io", "cachebackends/finalizers"),
         ("inferencecache.io", "cachepolicies"),
+        ("apps", "replicasets"),
         *(("inferencecache.io", name) for plural in TOLD for name in (plural, f"{plural}/status")),
     }
     assert set(GRANTED) == expected
