@@ -23,6 +23,11 @@ def two_ports() -> tuple[int, int]:
     return _free(), _free()
 
 
+def free_ports(count: int) -> list[int]:
+    """Ports that were free a moment ago."""
+    return [_free() for _ in range(count)]
+
+
 def _free(count: int = 1) -> int:
     while True:
         with socket.socket() as first:
