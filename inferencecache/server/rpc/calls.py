@@ -24,7 +24,7 @@ import structlog
 from google.protobuf.message import DecodeError, Message
 
 from inferencecache.server.rpc import messages
-from inferencecache.server.rpc.connection import MAX_BUFFERED, Connection, MalformedRequest, Stream
+from inferencecache.server.rpc.connection import Connection, MalformedRequest, Stream
 from inferencecache.server.rpc.messages import Code, MessageReader, Status
 from inferencecache.server.rpc.methods import MethodTable, Streaming, Unary
 from inferencecache.wire.http2.fields import Field, literal
@@ -36,6 +36,7 @@ OVERTIME: Final = 0.25
 
 _FIELD_NAME: Final = re.compile(rb"[!#$%&'*+\-.^_`|~0-9a-z]+")
 _FIELD_VALUE: Final = re.compile(rb"[^\x00\r\n]*")
+_LENGTH: Final = re.compile(rb"[0-9]{1,18}")
 _REQUEST_PSEUDO_FIELDS: Final = frozenset((b":method", b":scheme", b":path", b":authority", b":protocol"))
 _OF_CONNECTIONS: Final = frozenset(
     (b"connection", b"proxy-connection", b"keep-alive", b"transfer-encoding", b"upgrade")
@@ -90,8 +91,8 @@ class Calls:
 
     def _head(self, pseudo: dict[bytes, bytes], regular: dict[bytes, bytes]) -> RequestHead:
         length = regular.get(b"content-length")
-        if length is not None and not length.isdigit():
-            raise MalformedRequest("content-length is no number")
+        if length is not None and not _LENGTH.fullmatch(length):
+            raise MalformedRequest("content-length is no number of bytes")
         announced = None if length is None else int(length)
         if pseudo[b":method"] != b"POST":
             return RequestHead(None, length=announced, http_refusal=_http(b"405", b"POST"))
@@ -158,8 +159,9 @@ class _Refusal(Stream):
         self._answered = False
 
     def on_data(self, data: bytes, end: bool) -> None:
-        if not end or self._answered:
-            return  # answered when the request is whole, so that it need not be reset
+        # HTTP is answered with its last byte, so as not to be reset; a gRPC stream may go on until it is answered.
+        if self._answered or (self._head.http_refusal is not None and not end):
+            return
         self._answered = True
         if self._head.http_refusal is not None:
             self.connection.respond(self, self._head.http_refusal, b"This port speaks gRPC.\n", b"")
@@ -174,7 +176,7 @@ class _Refusal(Stream):
 class _GrpcCall(Stream):
     """What both kinds of calls have in common. It is the `Call` that handlers see."""
 
-    __slots__ = ("_begun", "_head", "_over", "_start_task", "_task", "cancelled", "deadline")
+    __slots__ = ("_begun", "_head", "_kept", "_over", "_start_task", "_task", "cancelled", "deadline")
 
     def __init__(
         self, connection: Connection[RequestHead], stream_id: int, head: RequestHead, start_task: TaskStarter
@@ -183,6 +185,7 @@ class _GrpcCall(Stream):
         self.cancelled = False
         self.deadline = None if head.timeout is None else time.monotonic() + head.timeout
         self._head = head
+        self._kept = 0
         self._begun = False
         self._over = False
         self._start_task = start_task
@@ -200,13 +203,17 @@ class _GrpcCall(Stream):
 
     @abstractmethod
     def _discard(self) -> None:
-        """Forget what arrived and was not read."""
+        """Forget what arrived and was not read, and count it no more."""
 
     def _keep(self, size: int) -> None:
         """Count bytes that are kept for later. Raises `Status` if this connection keeps too many."""
-        self.connection.buffered += size
-        if self.connection.buffered > MAX_BUFFERED:
+        self._kept += size
+        if not self.connection.hold(size):
             raise Status(Code.RESOURCE_EXHAUSTED, "too many unfinished messages on this connection")
+
+    def _release(self, size: int) -> None:
+        self._kept -= size
+        self.connection.release(size)
 
     def _parse(self, parse: Callable[[bytes], Message], prefixed: bytes) -> Message:
         try:
@@ -261,7 +268,7 @@ def _broken(error: Exception) -> Status:
 class _UnaryCall(_GrpcCall):
     """One request, one response."""
 
-    __slots__ = ("_method", "_parts", "_size", "_wanted")
+    __slots__ = ("_body", "_method", "_wanted")
 
     def __init__(
         self,
@@ -273,8 +280,7 @@ class _UnaryCall(_GrpcCall):
     ) -> None:
         super().__init__(connection, stream_id, head, start_task)
         self._method = method
-        self._parts: list[bytes] | None = None
-        self._size = 0
+        self._body: bytearray | None = None
         self._wanted = 0
 
     def on_data(self, data: bytes, end: bool) -> None:
@@ -283,30 +289,28 @@ class _UnaryCall(_GrpcCall):
         try:
             if not end:
                 self._take(data)
-            elif self._parts is None:
+            elif self._body is None:
                 self._respond(data)
             else:
-                body = b"".join((*self._parts, data))
+                body = bytes(self._body + data)
                 self._discard()
                 self._respond(body)
         except Status as status:
             self._end(status)
 
     def _take(self, data: bytes) -> None:
-        if self._parts is None:
-            self._parts = []
-        self._parts.append(data)
-        self._size += len(data)
+        if self._body is None:
+            self._body = bytearray()
+        self._body += data
         self._keep(len(data))
-        if not self._wanted and self._size >= messages.PREFIX:
-            self._wanted = messages.size_of(b"".join(self._parts)[: messages.PREFIX])
-        if self._wanted and self._size > self._wanted:
+        if not self._wanted and len(self._body) >= messages.PREFIX:
+            self._wanted = messages.size_of(self._body[: messages.PREFIX])
+        if self._wanted and len(self._body) > self._wanted:
             raise Status(Code.INTERNAL, "a unary call with more than one message")
 
     def _discard(self) -> None:
-        self.connection.buffered -= self._size
-        self._parts = None
-        self._size = 0
+        self._body = None
+        self._release(self._kept)
 
     def _respond(self, body: bytes) -> None:
         if len(body) < messages.PREFIX or messages.size_of(body[: messages.PREFIX]) != len(body):
@@ -382,9 +386,9 @@ class _StreamingCall(_GrpcCall):
         _wake(self._sent)
 
     def _discard(self) -> None:
-        self.connection.buffered -= sum(map(len, self._incoming)) + self._reader.waiting
         self._incoming.clear()
         self._reader = MessageReader()
+        self._release(self._kept)
 
     async def _requests(self) -> AsyncGenerator[Message, None]:
         loop = asyncio.get_running_loop()
@@ -397,7 +401,7 @@ class _StreamingCall(_GrpcCall):
                 self._arrived = loop.create_future()
                 await self._arrived
             prefixed = self._incoming.popleft()
-            self.connection.buffered -= len(prefixed)
+            self._release(len(prefixed))
             yield self._parse(self._method.parse, prefixed)
             # A producer with much to say must not keep the loop from everybody else.
             await asyncio.sleep(0)

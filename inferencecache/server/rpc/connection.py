@@ -8,9 +8,10 @@ everything written meanwhile leaves in one piece.
 Why not one of the libraries: docs/design/choices.md has the figures. What a server of a few unary calls needs is small,
 and a conformance suite can hold it to the RFC.
 
-Memory is bounded on both sides. Inward by the windows we give and by `MAX_BUFFERED` per connection; outward by what the
-peer takes: whoever produces a stream of messages waits for the peer's windows and for the socket, and the rim stops
-reading from a peer that does not read.
+Memory is bounded on both sides. Inward by the windows we give and by what may be held per connection and by all of
+them; outward by what the peer takes: whoever produces a stream of messages waits for the peer's windows and for the
+socket, and the rim stops reading from a peer that does not read. Time is bounded by turns: a peer that sent very many
+requests at once has some of them answered, and then it is others' turn.
 """
 
 from __future__ import annotations
@@ -32,6 +33,14 @@ STREAM_WINDOW: Final = 1 << 20
 CONNECTION_WINDOW: Final = 16 << 20
 MAX_BUFFERED: Final = 64 << 20
 """Bytes of unfinished or unread messages on one connection, before further streams are turned away."""
+MAX_BUFFERED_BY_ALL: Final = 128 << 20
+"""The same, of all connections together. Beyond it a connection that holds more than `FAIR_SHARE` is turned away, so
+that a few that fill the memory do not stop the others."""
+FAIR_SHARE: Final = 1 << 20
+TURN_FRAMES: Final = 128
+"""Frames of one connection that are handled at a time, about two per request."""
+TURN_BYTES: Final = 64 << 10
+"""Bytes of answers at a time; asyncio's mark, above which a socket that does not take them is noticed."""
 
 _REMEMBERED_HEADS: Final = 64
 _REMEMBERED_ENDS: Final = 1024
@@ -70,6 +79,13 @@ class StreamError(Exception):
 
 class MalformedRequest(Exception):
     """The fields of a request contradict RFC 9113 §8; raised by `read_head`."""
+
+
+class Budget:
+    """How many bytes of messages several connections hold together."""
+
+    def __init__(self) -> None:
+        self.used = 0
 
 
 class Stream:
@@ -119,13 +135,15 @@ class Stream:
 class Connection(Generic[Head]):
     """The state of one connection.
 
-    `write` takes bytes for the peer. `read_head` turns the fields of a request into what `open_stream` needs; equal
-    heads are read once, so its result must not be changed. It may raise `MalformedRequest`.
+    `budget` is what it shares with other connections, and `write` takes bytes for the peer. `read_head` turns the
+    fields of a request into what `open_stream` needs; equal heads are read once, so its result must not be changed. It
+    may raise `MalformedRequest`.
     """
 
     def __init__(
         self,
         *,
+        budget: Budget,
         write: Callable[[bytes], object],
         read_head: Callable[[list[Field]], Head],
         open_stream: Callable[[Connection[Head], int, Head], Stream],
@@ -136,16 +154,19 @@ class Connection(Generic[Head]):
         self.tasks = 0
         """Handlers at work, those of streams that are gone included; kept by the streams."""
         self.buffered = 0
-        """Bytes held for messages that are unfinished or unread; kept by the streams."""
+        """Bytes held for messages that are unfinished or unread; see `hold`."""
         self.initial_send_window = frames.DEFAULT_WINDOW
         self.streams: dict[int, Stream] = {}
         self.frames_received = 0
+        self._budget = budget
         self._write = write
         self._read_head = read_head
         self._open_stream = open_stream
         self._out: list[bytes] = []
+        self._out_size = 0
         self._corked = False
         self._rest = b""
+        self._interrupted = False
         self._greeted = False
         self._introduced = False
         self._highest = 0
@@ -166,10 +187,14 @@ class Connection(Generic[Head]):
         """Say our half of the greeting."""
         self._write(_OUR_SETTINGS + frames.window_update(0, CONNECTION_WINDOW - frames.DEFAULT_WINDOW))
 
-    def receive(self, data: bytes) -> None:
-        """Take bytes of the peer. Never raises for what they contain; `failed` tells when to close."""
+    def receive(self, data: bytes) -> bool:
+        """Take bytes of the peer. Never raises for what they contain; `failed` tells when to close.
+
+        Returns:
+            Whether others should have their turn now, and then this one again, with `b""` if nothing else came.
+        """
         if self.failed:
-            return
+            return False
         self._corked = True
         try:
             self._rest = self._read(self._rest + data if self._rest else data)
@@ -180,6 +205,7 @@ class Connection(Generic[Head]):
         finally:
             self._corked = False
             self._flush()
+        return self._interrupted and not self.failed
 
     def lost(self) -> None:
         """The connection is gone: abort every stream."""
@@ -268,6 +294,17 @@ class Connection(Generic[Head]):
         if stream is not None:
             stream.on_abort()
 
+    def hold(self, size: int) -> bool:
+        """Count bytes of messages that a stream keeps for later; whether it may."""
+        self.buffered += size
+        self._budget.used += size
+        return self.buffered <= (MAX_BUFFERED if self._budget.used <= MAX_BUFFERED_BY_ALL else FAIR_SHARE)
+
+    def release(self, size: int) -> None:
+        """Bytes that were held are no more."""
+        self.buffered -= size
+        self._budget.used -= size
+
     def give_credit(self, stream: Stream) -> None:
         """What arrived on `stream` has been read: let the peer send more, in portions worth a frame."""
         if stream.owed >= STREAM_WINDOW // 2 and stream.open_remotely:
@@ -281,6 +318,7 @@ class Connection(Generic[Head]):
         if self.failed:
             return
         self._out.append(data)
+        self._out_size += len(data)
         if not self._corked:
             self._flush()
 
@@ -288,6 +326,7 @@ class Connection(Generic[Head]):
         if self._out:
             data = b"".join(self._out) if len(self._out) > 1 else self._out[0]
             self._out.clear()
+            self._out_size = 0
             self._write(data)
 
     def _push(self, stream: Stream) -> None:
@@ -341,8 +380,10 @@ class Connection(Generic[Head]):
     # -- receiving -------------------------------------------------------------------------------------------------
 
     def _read(self, data: bytes) -> bytes:
-        """Handle every whole frame; the bytes that remain."""
+        """Handle every whole frame, as far as a turn goes; the bytes that remain."""
         position = 0
+        self._interrupted = False
+        turn_ends = self.frames_received + TURN_FRAMES
         if not self._greeted:
             expected = frames.PREFACE[: len(data)]
             if not data.startswith(expected):
@@ -368,6 +409,9 @@ class Connection(Generic[Head]):
                 self.reset(error.stream_id, error.code)
             if self.failed:
                 return b""
+            if self.frames_received >= turn_ends or self._out_size >= TURN_BYTES:
+                self._interrupted = position < end
+                break
         return data[position:] if position else data
 
     def _dispatch(self, kind: int, flags: int, stream_id: int, payload: bytes) -> None:

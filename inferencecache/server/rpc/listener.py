@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any, Final, cast
 
 from inferencecache.server.rpc.calls import Calls, RequestHead
-from inferencecache.server.rpc.connection import Connection
+from inferencecache.server.rpc.connection import Budget, Connection
 from inferencecache.server.rpc.methods import MethodTable
 
 ALPN: Final = ["h2"]
@@ -44,12 +44,17 @@ class _Peer(asyncio.Protocol):
         self._listener = listener
         self.transport: asyncio.Transport  # from `connection_made` on
         self.connection: Connection[RequestHead] = Connection(
-            write=self._write, read_head=listener.calls.read_head, open_stream=listener.calls.open_stream
+            budget=listener.budget,
+            write=self._write,
+            read_head=listener.calls.read_head,
+            open_stream=listener.calls.open_stream,
         )
         self._frames_seen = 0
         self._quiet_since = listener.now()
         self._asked = False
         self._stuck_since: float | None = None
+        self._waits = False
+        """Frames arrived that are not handled yet."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)  # uvloop's are of no common class
@@ -57,9 +62,29 @@ class _Peer(asyncio.Protocol):
         self.connection.start()
 
     def data_received(self, data: bytes) -> None:
-        self.connection.receive(data)
+        unfinished = self.connection.receive(data)
         if self.connection.failed:
             self.transport.close()
+        elif unfinished and not self._waits:
+            self._waits = True
+            self._read_or_not()
+            self._listener.call_soon(self._go_on)
+
+    def _go_on(self) -> None:
+        """Handle what was put off so that others had their turn, unless its answers would pile up."""
+        if self.transport.is_closing() or self._stuck_since is not None:
+            return
+        self._waits = False
+        self.data_received(b"")
+        self._read_or_not()
+
+    def _read_or_not(self) -> None:
+        if self.transport.is_closing():
+            return
+        if self._waits or self._stuck_since is not None:
+            self.transport.pause_reading()
+        else:
+            self.transport.resume_reading()
 
     def connection_lost(self, error: Exception | None) -> None:
         self._listener.peers.discard(self)
@@ -67,13 +92,15 @@ class _Peer(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         self._stuck_since = self._listener.now()
-        self.transport.pause_reading()
+        self._read_or_not()
         self.connection.congest()
 
     def resume_writing(self) -> None:
         self._stuck_since = None
-        self.transport.resume_reading()
         self.connection.decongest()
+        if self._waits:
+            self._listener.call_soon(self._go_on)
+        self._read_or_not()
 
     def _write(self, data: bytes) -> None:
         if not self.transport.is_closing():
@@ -113,8 +140,10 @@ class Listener:
 
     def __init__(self, methods: MethodTable, group: asyncio.TaskGroup, patience: Patience) -> None:
         self.peers: set[_Peer] = set()
+        self.budget = Budget()
         self.calls = Calls(methods, self._start_task)
         self.now = asyncio.get_running_loop().time
+        self.call_soon = asyncio.get_running_loop().call_soon
         self._group = group
         self._patience = patience
         self._tasks: set[asyncio.Task[None]] = set()

@@ -74,6 +74,7 @@ async def silent(requests: AsyncIterator[BytesValue], _call: Call) -> AsyncItera
 
 METHODS = {
     b"/s/Echo": Unary(BytesValue.FromString, lambda request, _call: request),
+    b"/s/Big": Unary(BytesValue.FromString, lambda _request, _call: BIG),
     b"/s/Forever": Streaming(BytesValue.FromString, forever),
     b"/s/Silent": Streaming(BytesValue.FromString, silent),
 }
@@ -154,3 +155,25 @@ async def test_a_call_of_a_peer_that_reads_slowly_waits_for_it() -> None:
             received += len(payload) if kind == frames.DATA else 0
         [served] = peer.listener.peers
         assert served.transport.get_write_buffer_size() < 2 << 20
+
+
+async def test_a_peer_that_asks_and_does_not_read_makes_no_answers_pile_up_and_is_answered_once_it_reads() -> None:
+    calls = 40
+    async with connected(Patience()) as peer:
+        peer.greet()
+        block = head("/s/Big")
+        body = b"\0" + (0).to_bytes(4, "big")
+        asked = b"".join(
+            frames.frame(frames.HEADERS, frames.END_HEADERS, 2 * call + 1, block)
+            + frames.frame(frames.DATA, frames.END_STREAM, 2 * call + 1, body)
+            for call in range(calls)
+        )
+        peer.writer.write(asked)
+        (server_side,) = peer.listener.peers
+        await eventually(lambda: server_side.transport.get_write_buffer_size() or None)
+        assert server_side.transport.get_write_buffer_size() < 3 << 20
+        ended = set()
+        while len(ended) < calls:
+            kind, flags, stream_id, _ = await peer.frame()
+            if kind == frames.HEADERS and flags & frames.END_STREAM:
+                ended.add(stream_id)

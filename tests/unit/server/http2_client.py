@@ -9,7 +9,7 @@ from typing import NamedTuple
 import hpack
 
 from inferencecache.server.rpc.calls import Calls, TaskStarter
-from inferencecache.server.rpc.connection import Connection
+from inferencecache.server.rpc.connection import Budget, Connection
 from inferencecache.server.rpc.methods import MethodTable
 from inferencecache.wire.http2 import frames
 
@@ -28,11 +28,16 @@ class Frame(NamedTuple):
 class Client:
     """Talks to a connection in memory; `greeting` holds what the server said first."""
 
-    def __init__(self, methods: MethodTable, start_task: TaskStarter | None = None) -> None:
+    def __init__(
+        self, methods: MethodTable, start_task: TaskStarter | None = None, budget: Budget | None = None
+    ) -> None:
         """Without `start_task`, a call that needs a task fails the test."""
         calls = Calls(methods, start_task or _refuse)
         self._bytes = b""
-        self.connection = Connection(write=self._take, read_head=calls.read_head, open_stream=calls.open_stream)
+        self.budget = budget or Budget()
+        self.connection = Connection(
+            budget=self.budget, write=self._take, read_head=calls.read_head, open_stream=calls.open_stream
+        )
         self.encoder = hpack.Encoder()
         self.decoder = hpack.Decoder()
         self.connection.start()

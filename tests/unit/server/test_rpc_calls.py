@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from google.protobuf.wrappers_pb2 import BytesValue
 
+from inferencecache.server.rpc import connection
 from inferencecache.server.rpc.connection import STREAM_WINDOW
 from inferencecache.server.rpc.messages import MAX_MESSAGE, Code, Status
 from inferencecache.server.rpc.methods import Call, Streaming, Unary
@@ -61,6 +62,17 @@ def test_an_unknown_method_is_unimplemented() -> None:
     client = unary(echo)
     client.call(1, MESSAGE, path="/test.Service/Other")
     assert status(client) == ("12", "unknown method /test.Service/Other")
+
+
+def test_a_caller_that_goes_on_until_it_is_answered_is_told_that_the_method_is_unknown() -> None:
+    client = unary(echo)
+    client.send(frames.HEADERS, frames.END_HEADERS, 1, client.head("/test.Service/Other"))
+    client.send(frames.DATA, 0, 1, packed(MESSAGE))
+    sent = client.take()
+    assert dict(client.decoder.decode(sent[0].payload))["grpc-status"] == str(Code.UNIMPLEMENTED.value)
+    assert [each.kind for each in sent[1:]] == [frames.RST_STREAM]
+    client.send(frames.DATA, frames.END_STREAM, 1, packed(MESSAGE))
+    assert client.take() == []
 
 
 def test_an_unknown_compression_is_unimplemented() -> None:
@@ -326,6 +338,18 @@ async def test_a_message_that_is_too_long_ends_a_stream() -> None:
     await turns()
     assert status(client)[0] == "8"
     assert client.connection.buffered == 0
+
+
+async def test_messages_beyond_what_a_connection_may_keep_are_refused_and_counted_no_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(connection, "MAX_BUFFERED", 10)
+    client = streaming(collect)
+    client.send(frames.HEADERS, frames.END_HEADERS, 1, client.head())
+    client.send(frames.DATA, 0, 1, packed(bytes(20)))
+    await turns()
+    assert status(client)[0] == str(Code.RESOURCE_EXHAUSTED.value)
+    assert (client.connection.buffered, client.budget.used) == (0, 0)
 
 
 async def test_a_handler_that_does_not_read_stops_the_sender() -> None:

@@ -7,7 +7,16 @@ from google.protobuf.wrappers_pb2 import BytesValue
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from inferencecache.server.rpc.connection import CONNECTION_WINDOW, MAX_STREAMS, STREAM_WINDOW
+from inferencecache.server.rpc.connection import (
+    CONNECTION_WINDOW,
+    FAIR_SHARE,
+    MAX_BUFFERED_BY_ALL,
+    MAX_STREAMS,
+    STREAM_WINDOW,
+    TURN_BYTES,
+    TURN_FRAMES,
+    Budget,
+)
 from inferencecache.server.rpc.methods import Unary
 from inferencecache.wire.http2 import frames
 from inferencecache.wire.http2.frames import ErrorCode, Setting
@@ -367,3 +376,64 @@ def test_draining_lets_begun_requests_end_and_refuses_new_ones(client: Client) -
     for stream_id in (1, 3):
         client.send(frames.DATA, frames.END_STREAM, stream_id, packed(MESSAGE))
         assert client.answer(stream_id)[1] == packed(MESSAGE)
+
+
+def test_a_length_that_no_body_can_have_is_malformed(client: Client) -> None:
+    client.send(frames.HEADERS, frames.END_HEADERS, 1, client.head(content_length="9" * 5000))
+    assert resets(client) == {1: ErrorCode.PROTOCOL_ERROR}
+    client.call(3, MESSAGE)
+    assert client.answer(3)[1] == packed(MESSAGE)
+
+
+def test_a_peer_that_asks_very_much_at_once_is_answered_by_turns() -> None:
+    client = Client(ECHO)
+    client.greet({Setting.INITIAL_WINDOW_SIZE: frames.MAX_WINDOW})
+    head, body = client.head(), packed(MESSAGE)
+    calls = TURN_FRAMES
+    asked = b"".join(
+        frames.frame(frames.HEADERS, frames.END_HEADERS, 2 * call + 1, head)
+        + frames.frame(frames.DATA, frames.END_STREAM, 2 * call + 1, body)
+        for call in range(calls)
+    )
+    answered = []
+    unfinished = client.connection.receive(asked)
+    answered.append(sum(each.kind == frames.DATA for each in client.take()))
+    while unfinished:
+        unfinished = client.connection.receive(b"")
+        answered.append(sum(each.kind == frames.DATA for each in client.take()))
+    assert answered == [TURN_FRAMES // 2, TURN_FRAMES // 2]
+
+
+def test_a_turn_ends_when_answers_are_large() -> None:
+    large = BytesValue(value=bytes(TURN_BYTES))
+    client = Client({PATH.encode(): Unary(BytesValue.FromString, lambda _request, _call: large)})
+    client.greet({Setting.INITIAL_WINDOW_SIZE: frames.MAX_WINDOW})
+    client.connection.receive(frames.window_update(0, 1 << 30))
+    head, body = client.head(), packed(MESSAGE)
+    asked = b"".join(
+        frames.frame(frames.HEADERS, frames.END_HEADERS, stream_id, head)
+        + frames.frame(frames.DATA, frames.END_STREAM, stream_id, body)
+        for stream_id in (1, 3)
+    )
+    assert client.connection.receive(asked)
+    assert {each.stream_id for each in client.take()} == {1}
+    assert not client.connection.receive(b"")
+    assert {each.stream_id for each in client.take()} == {3}
+
+
+def test_connections_that_fill_the_memory_together_do_not_stop_those_that_hold_little() -> None:
+    budget = Budget()
+    greedy, modest = Client(ECHO, budget=budget), Client(ECHO, budget=budget)
+    for client in (greedy, modest):
+        client.greet()
+        client.send(frames.HEADERS, frames.END_HEADERS, 1, client.head())
+    budget.used = MAX_BUFFERED_BY_ALL - FAIR_SHARE
+    part = bytes((0, 0, 0x3F, 0xFF, 0xFF)) + bytes(frames.DEFAULT_FRAME_SIZE - 5)
+    while not (ended := [each for each in greedy.take() if each.kind == frames.RST_STREAM]):
+        greedy.send(frames.DATA, 0, 1, part)
+    assert [each.stream_id for each in ended] == [1]
+    assert budget.used == MAX_BUFFERED_BY_ALL - FAIR_SHARE, "what the greedy one held is free again"
+    budget.used = MAX_BUFFERED_BY_ALL
+    modest.send(frames.DATA, 0, 1, packed(MESSAGE)[:3])
+    modest.send(frames.DATA, frames.END_STREAM, 1, packed(MESSAGE)[3:])
+    assert modest.answer(1)[1] == packed(MESSAGE)
