@@ -208,7 +208,8 @@ def steps(size: int) -> dict[str, float]:
     dump = max(each([lambda: next(pages)] * (size // 64)))
     clear = each([lambda: index.clear(tenant=SCOPE.tenant, model=SCOPE.model, replica_id="replica-0")])[0]
     end_us = NOW_US + 3600 * SECOND + size * 1000
-    sweep = max(each([lambda: index.sweep(end_us, 1000)] * (size // 1000)))
+    turns = index.sweep(end_us, 1000)
+    sweep = max(each([lambda: next(turns)] * (size // 1000)))
     collection = min(each([gc.collect] * 3))
     index = filled(at_one_instant=True)
     late = report("replica-0", hashes(1), NOW_US + 1)

@@ -183,11 +183,14 @@ class Services:
         return await self._prober.run(probe.parse(body))
 
     async def sweep(self) -> int:
-        """Remove all expired holds, giving way to other work in between; how many there were."""
+        """Remove all expired holds, giving way to other work in between; how many there were. Never raises."""
         removed = 0
-        while swept := self._index.sweep(self._wall_us(), SWEEP_SLICE):
-            removed += swept
-            await asyncio.sleep(0)
+        try:
+            for swept in self._index.sweep(self._wall_us(), SWEEP_SLICE):
+                removed += swept
+                await asyncio.sleep(0)
+        except Exception as error:
+            self._faults.record("sweep", error)
         return removed
 
 

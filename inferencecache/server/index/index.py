@@ -50,6 +50,8 @@ _T3: Final = 3
 _COLDER: Final = 4  # than any tier that has a name
 _MAX_COUNTS: Final = 1 << 16
 _REMEMBERED_MODELS: Final = 1000
+_SWEPT_LANES: Final = 1000
+"""Replicas that a sweep looks at in one go."""
 _STEPS_PER_CREDIT: Final = 64
 
 
@@ -84,7 +86,6 @@ class PrefixIndex:
         self._keys_by_model: dict[str, int] = {}
         self._cap_order: OldestFirst[Lane] = OldestFirst()
         self._stepped_over: dict[str, set[Lane]] = {}
-        self._unswept: list[ModelNode] = []
         self._token_counts: dict[int, int] = {}
 
     def ingest(self, report: Report, now_us: int) -> None:
@@ -219,14 +220,16 @@ class PrefixIndex:
         more than a thousand are known: producers choose the names."""
         return self._keys_by_model
 
-    def sweep(self, now_us: int, limit: int) -> int:
-        """Remove at most `limit` holds older than their tenant's TTL, and stats rows without a sign of life as long.
+    def sweep(self, now_us: int, most: int) -> Iterator[int]:
+        """Remove holds older than their tenant's TTL, and stats rows without a sign of life as long.
 
-        Returns the number of holds removed. A sweep is done when it returns 0; calls in between go on where the last
-        one stopped, so that other work can be done.
+        Gives how many holds were removed since it did so last: at most `most`, and after a few milliseconds at the
+        latest, so that other work can be done. The index may change meanwhile.
         """
-        resumed = bool(self._unswept)
-        return self._sweep_round(now_us, limit) or (self._sweep_round(now_us, limit) if resumed else 0)
+        for tenant in list(self._tree.tenants.values()):
+            limit_us = now_us - self._rules.ttl_us(tenant.name)
+            for model in list(tenant.models.values()):
+                yield from self._sweep_model(model, limit_us, most)
 
     def dump(self) -> Iterator[Report]:
         """Everything lookups depend on, as reports of up to 1,024 holds, for an index that starts empty.
@@ -366,27 +369,26 @@ class PrefixIndex:
                 if (oldest_us := lane.recency.release_kept()) is not None:
                     self._cap_order.offer(lane, oldest_us)
 
-    def _sweep_round(self, now_us: int, limit: int) -> int:
-        if not self._unswept:
-            self._unswept = [model for tenant in self._tree.tenants.values() for model in tenant.models.values()]
-        swept = 0
-        while self._unswept and swept < limit:
-            model = self._unswept[-1]
-            swept += self._sweep_model(model, now_us - self._rules.ttl_us(model.tenant.name), limit - swept)
-            if swept < limit:
-                self._unswept.pop()
-        return swept
-
-    def _sweep_model(self, model: ModelNode, limit_us: int, most: int) -> int:
+    def _sweep_model(self, model: ModelNode, limit_us: int, most: int) -> Iterator[int]:
         for replica_id in [replica_id for replica_id, row in model.stats.items() if row.seen_us <= limit_us]:
             del model.stats[replica_id]
-        removed = 0
-        for lane in [lane for partition in model.partitions() for lane in partition.lanes.values()]:
-            while removed < most and (expired := lane.recency.until(limit_us, most - removed)):
-                removed += self._remove(lane, expired)
+        looked_at = removed = 0
+        for partition in model.partitions():
+            for lane in list(partition.lanes.values()):
+                looked_at += 1
+                while expired := lane.recency.until(limit_us, most - removed):
+                    removed += self._remove(lane, expired)
+                    if removed == most:
+                        self._tell(EvictionReason.TTL, model.tenant.name, removed)
+                        yield removed
+                        looked_at = removed = 0
+                if looked_at >= _SWEPT_LANES:
+                    self._tell(EvictionReason.TTL, model.tenant.name, removed)
+                    yield removed
+                    looked_at = removed = 0
         self._tree.shrink_model(model)
         self._tell(EvictionReason.TTL, model.tenant.name, removed)
-        return removed
+        yield removed
 
     def _tell(self, reason: EvictionReason, tenant: str, count: int) -> None:
         if count:

@@ -57,6 +57,9 @@ class Filled:
     def clear(self, replica: str) -> None:
         self.index.clear(tenant=SCOPE.tenant, model=SCOPE.model, replica_id=replica)
 
+    def sweep(self, now_us: int = NOW_US) -> int:
+        return sum(self.index.sweep(now_us, 100))
+
     def touch(self, replica: str, event_us: int) -> None:
         self.index.touch(tenant=SCOPE.tenant, model=SCOPE.model, replica_id=replica, event_us=event_us)
 

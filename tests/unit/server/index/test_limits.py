@@ -228,7 +228,7 @@ def test_a_lowered_quota_takes_effect_at_the_tenants_next_report_and_not_before(
     """Trap 12."""
     filled = Filled(report("r", P))
     filled.rules.quotas["team"] = 2
-    assert filled.index.sweep(NOW_US, 100) == 0
+    assert filled.sweep() == 0
     filled.ingest(report("r", P, scope=SCOPE._replace(tenant="other")))
     assert len(filled.has(*P)) == 5
     filled.ingest(report("r", stats=HALF))
@@ -323,7 +323,7 @@ def test_a_sweep_removes_what_has_reached_its_tenants_ttl_and_tells_under_which_
     )
     filled.rules.ttls["team"] = 10 * MINUTE
     filled.rules.lfu.add("other")
-    assert filled.index.sweep(NOW_US, 100) == 2
+    assert filled.sweep() == 2
     assert (filled.has(*P), filled.has(*P, scope=other)) == (P[1:2], P[:1])
     assert sorted(filled.evicted) == [("other", "lfu", "ttl", 1), ("team", "lru", "ttl", 1)]
 
@@ -331,7 +331,7 @@ def test_a_sweep_removes_what_has_reached_its_tenants_ttl_and_tells_under_which_
 def test_a_sweep_can_be_taken_in_slices_of_any_size() -> None:
     filled = Filled(*(report(name, blocks(*range(3000)), ago=40 * MINUTE) for name in "abc"))
     slices = []
-    while swept := filled.index.sweep(NOW_US, 700):
+    for swept in filled.index.sweep(NOW_US, 700):
         slices.append(swept)
         filled.ingest(report("a", [str(len(slices)).encode()]))
     assert max(slices) <= 700
@@ -341,17 +341,34 @@ def test_a_sweep_can_be_taken_in_slices_of_any_size() -> None:
 def test_a_sweep_that_was_broken_off_misses_nothing_the_next_time() -> None:
     scopes = [SCOPE._replace(tenant=name) for name in "abc"]
     filled = Filled(*(report("r", P[:1], ago=40 * MINUTE, scope=scope) for scope in scopes))
-    assert filled.index.sweep(NOW_US, 1) == 1
+    assert next(filled.index.sweep(NOW_US, 1)) == 1
     filled.ingest(*(report("r", P[1:2], ago=40 * MINUTE, scope=scope) for scope in scopes))
-    while filled.index.sweep(NOW_US, 1):
-        pass
+    assert filled.sweep() == 5
     assert filled.index.snapshot().tenants == []
+
+
+def test_a_sweep_looks_at_a_bounded_number_of_replicas_in_one_go() -> None:
+    names = [f"r{number}" for number in range(3500)]
+    filled = Filled(*(report(name, P[:1], ago=(number % 2) * 40 * MINUTE) for number, name in enumerate(names)))
+    assert list(filled.index.sweep(NOW_US, 10_000)) == [500, 500, 500, 250]
+    assert filled.index.serving(SCOPE) == sorted(names[::2])
+
+
+def test_what_goes_while_a_sweep_waits_is_not_swept() -> None:
+    filled = Filled(*(report(name, P, ago=40 * MINUTE) for name in "abc"))
+    turns = filled.index.sweep(NOW_US, 2)
+    assert next(turns) == 2
+    filled.clear("b")
+    filled.clear("c")
+    filled.ingest(report("c", P))
+    assert sum(turns) == len(P) - 2
+    assert filled.index.serving(SCOPE) == ["c"]
 
 
 def test_a_lookup_leaves_a_hold_as_old_as_it_was() -> None:
     filled = Filled(report("r", P[:1], ago=29 * MINUTE))
     assert filled.exact(P[0])[0] == "PREFIX_MATCH"
-    assert filled.index.sweep(NOW_US + MINUTE, 100) == 1
+    assert filled.sweep(NOW_US + MINUTE) == 1
 
 
 def test_holds_that_were_stepped_over_age_like_others() -> None:
@@ -359,7 +376,7 @@ def test_holds_that_were_stepped_over_age_like_others() -> None:
     filled.use(exact(P[0]))
     filled.ingest(report("r", P[3:4]))
     assert filled.has(*P) == [P[0], P[2], P[3]]
-    assert filled.index.sweep(NOW_US + 21 * MINUTE, 100) == 1
+    assert filled.sweep(NOW_US + 21 * MINUTE) == 1
     assert filled.has(*P) == P[2:4]
 
 
@@ -368,10 +385,10 @@ def test_stats_live_for_the_ttl_after_the_last_sign_of_life() -> None:
         report("r", [b"p"]), report("r", stats=HALF, ago=40 * MINUTE), report("s", stats=HALF, ago=40 * MINUTE)
     )
     filled.touch("r", NOW_US - MINUTE)
-    assert filled.index.sweep(NOW_US, 100) == 0
+    assert filled.sweep() == 0
     assert [name for name, _ in filled.index.cache_state("team", "model")[0]] == ["r"]
     filled.touch("r", NOW_US - 31 * MINUTE)
-    assert filled.index.sweep(NOW_US, 100) == 0
+    assert filled.sweep() == 0
     assert filled.index.cache_state("team", "model")[0] == []
 
 

@@ -218,7 +218,7 @@ def test_a_stale_replica_is_an_alternative_until_it_is_swept() -> None:
     filled = Filled(report("fresh", [b"p"]), report("stale", [b"q"], ago=40 * MINUTE))
     assert filled.exact(b"p")[1][0].score == 32.0
     assert filled.index.serving(SCOPE) == ["fresh", "stale"]
-    assert filled.index.sweep(NOW_US, 100) == 1
+    assert filled.sweep() == 1
     assert filled.exact(b"p")[1][0].score == 64.0
     assert filled.index.serving(SCOPE) == ["fresh"]
 
@@ -317,7 +317,7 @@ def test_a_tight_ttft_tilts_towards_replicas_that_reported_lately() -> None:
 def test_no_replica_stays_warm_once_its_holds_are_swept() -> None:
     filled = Filled(report("r", [b"p"], ago=40 * MINUTE), report("r", stats=HALF), report("s", [b"q"]))
     assert filled.exact(b"?")[0] == "TENANT_HOT"
-    assert filled.index.sweep(NOW_US, 100) == 1
+    assert filled.sweep() == 1
     assert filled.exact(b"?")[0] == "NONE"
 
 

@@ -115,7 +115,7 @@ def test_the_probe_has_no_quota_even_if_somebody_sets_one() -> None:
 
 def test_what_a_probe_left_behind_is_swept() -> None:
     filled = Filled(report("r", P, scope=PROBE, ago=40 * MINUTE))
-    assert filled.index.sweep(NOW_US, 100) == 3
+    assert filled.sweep() == 3
     assert filled.index.serving(PROBE) == []
 
 
