@@ -24,7 +24,7 @@ class Pool(Model):
     name: Annotated[Text, Schema(required=True, min_length=1)] = ""
     """Name of the pool."""
     match_labels: dict[Text, Text] | None = None
-    """Labels of the replicas' Pods."""
+    """Labels of the replicas' Pods; none select none."""
     replicas: Annotated[Int32 | None, Schema(minimum=0)] = None
     """How many replicas it has."""
     accelerator_type: Text | None = None
@@ -56,12 +56,12 @@ class PDTopologySpec(Model):
 
 
 class PDTopologyStatus(Model):
-    """Reserved."""
+    """What the server was told of the topology."""
 
     observed_generation: Int64 | None = None
     """The generation this status was derived from."""
     conditions: Annotated[tuple[Condition, ...] | None, Schema(list_map_key="type")] = None
-    """Conditions by type."""
+    """Accepted and Ready."""
 
 
 class PDTopology(CustomObject):

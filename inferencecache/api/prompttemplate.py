@@ -41,14 +41,14 @@ class PromptTemplateSpec(Model):
 
 
 class PromptTemplateStatus(Model):
-    """Reserved."""
+    """What the server was told of the template."""
 
     observed_generation: Int64 | None = None
     """The generation this status was derived from."""
     template_revision: Text | None = None
-    """Revision of the template."""
+    """What RenderTemplate answers with: a hash of all that prompts depend on."""
     conditions: Annotated[tuple[Condition, ...] | None, Schema(list_map_key="type")] = None
-    """Conditions by type."""
+    """Accepted and Ready."""
 
 
 class PromptTemplate(CustomObject):
