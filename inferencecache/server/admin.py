@@ -7,6 +7,7 @@ which method is right. Errors are plain text.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TypeAlias
 
@@ -17,7 +18,7 @@ from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from inferencecache.server import intake, pdroute, policy, probe, templates, warm
+from inferencecache.server import intake, pdroute, policy, probe, snapshot, templates, warm
 from inferencecache.server.auth import Authenticator
 from inferencecache.server.peers import Readiness
 from inferencecache.server.probe import ProbeError
@@ -40,7 +41,9 @@ def admin_app(services: Services, guards: Guards, readiness: Readiness, instance
     """The endpoints as an ASGI app; `instance` names this process to those who ask for a dump."""
 
     async def get_snapshot(_request: Request) -> Response:
-        return Response(services.snapshot(), media_type="application/json")
+        # Beside the loop: with a thousand replicas the document takes longer than lookups should wait.
+        document = await asyncio.to_thread(snapshot.render, services.snapshot())
+        return Response(document, media_type="application/json")
 
     def pushed(document: str, max_bytes: int) -> Answer:
         async def push(request: Request) -> Response:

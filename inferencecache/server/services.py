@@ -14,10 +14,10 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable
 from typing import Final
 
-from inferencecache.server import probe, snapshot, warm
+from inferencecache.server import probe, warm
 from inferencecache.server.clock import Clock
 from inferencecache.server.faults import Faults
-from inferencecache.server.index import RESERVED_TENANT, PrefixIndex
+from inferencecache.server.index import RESERVED_TENANT, PrefixIndex, Snapshot
 from inferencecache.server.inputs import Tokenizer
 from inferencecache.server.intake import Intake, State
 from inferencecache.server.lookup import DEFAULT_BLOCK_SIZE, Call, LookupService
@@ -166,9 +166,9 @@ class Services:
         """
         return self._intake.push(document, body)
 
-    def snapshot(self) -> bytes:
-        """GET /snapshot: the JSON document."""
-        return snapshot.render(self._index.snapshot())
+    def snapshot(self) -> Snapshot:
+        """GET /snapshot: the numbers of this moment."""
+        return self._index.snapshot()
 
     def dump(self) -> AsyncIterator[bytes]:
         """GET /dump: the whole index, for a server that starts empty."""

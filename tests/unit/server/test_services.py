@@ -17,6 +17,7 @@ from inferencecache.server.metrics import ServerMetrics
 from inferencecache.server.policy import PolicyError, PolicyStore
 from inferencecache.server.probe import ProbeError
 from inferencecache.server.services import Services
+from inferencecache.server.snapshot import render
 from inferencecache.wire.fingerprint import chain
 from inferencecache.wire.v1alpha1 import inferencecache_pb2 as pb
 from tests.unit.server.callers import NOW_US, Caller, Clocks
@@ -82,7 +83,7 @@ class Server:
         return reply
 
     def snapshot(self) -> Any:
-        return json.loads(self.services.snapshot())
+        return json.loads(render(self.services.snapshot()))
 
     def total(self, series: str, **labels: str) -> float:
         return sum(
