@@ -28,6 +28,11 @@ _MAX_COUNT: Final = 2**31 - 1
 NO_HASH: Final = "no_hash"
 NO_SCHEME: Final = "no_hash_scheme"
 BROKEN_CHAIN: Final = "broken_chain"
+OVERLONG: Final = "overlong"
+
+MAX_HASH_BYTES: Final = 256
+MAX_NAME_CHARACTERS: Final = 1024
+"""The index counts holds, not bytes. Without these limits each of a million holds could be as long as a message."""
 
 
 class Instant(NamedTuple):
@@ -54,13 +59,18 @@ def instant(timestamp_us: int, now_us: int) -> Instant:
 
 
 def read(update: CacheStateUpdate, now_us: int) -> Reading:
-    """What `update` says. Entries of a scheme-less update are dropped, its stats are not."""
+    """What `update` says. Entries of a scheme-less update are dropped, its stats are not; all of one with an overlong
+    name is."""
     us, clamped = instant(update.timestamp_us, now_us)
     scheme = update.hash_scheme
-    if scheme:
+    named = _are_names(update.replica_id, update.tenant_id, update.model_id, scheme, update.adapter_id)
+    holds: list[Holds] = []
+    if not named:
+        dropped = Counter({OVERLONG: max(len(update.prefixes), 1)})
+    elif scheme:
         holds, dropped = _holds(update.prefixes, update.adapter_id)
     else:
-        holds, dropped = [], Counter({NO_SCHEME: len(update.prefixes)} if update.prefixes else {})
+        dropped = Counter({NO_SCHEME: len(update.prefixes)} if update.prefixes else {})
     return Reading(
         report=Report(
             replica_id=update.replica_id,
@@ -69,7 +79,7 @@ def read(update: CacheStateUpdate, now_us: int) -> Reading:
             hash_scheme=scheme,
             timestamp_us=us,
             holds=holds,
-            stats=_stats(update.stats) if update.HasField("stats") else None,
+            stats=_stats(update.stats) if named and update.HasField("stats") else None,
         ),
         dropped=dropped,
         clamped=clamped,
@@ -110,16 +120,22 @@ def _holds(entries: Iterable[PrefixEntry], adapter_of_update: str) -> tuple[list
     counts: list[int] = []
     for entry in entries:
         adapter, tier = entry.adapter_id or adapter_of_update, entry.tier
+        exact = entry.prefix_hash
+        if len(exact) > MAX_HASH_BYTES or len(adapter) > MAX_NAME_CHARACTERS:
+            dropped[OVERLONG] += 1
+            continue
         if (adapter, tier) != current:
             hashes, counts = [], []
             runs.append(Holds(adapter, _tier(tier), hashes, counts))
             current = (adapter, tier)
-        exact = entry.prefix_hash
         blocks, tokens = entry.block_hashes, entry.block_token_counts
         if blocks or tokens:
             chain = blocks[:]
             if len(chain) != len(tokens) or b"" in chain:
                 dropped[BROKEN_CHAIN] += 1
+                continue
+            if max(map(len, chain)) > MAX_HASH_BYTES:
+                dropped[OVERLONG] += 1
                 continue
             hashes += chain
             counts += _cumulative(tokens[:])
@@ -130,6 +146,10 @@ def _holds(entries: Iterable[PrefixEntry], adapter_of_update: str) -> tuple[list
             hashes.append(exact)
             counts.append(_count(entry.token_count))
     return [run for run in runs if run.hashes], dropped
+
+
+def _are_names(*names: str) -> bool:
+    return all(len(name) <= MAX_NAME_CHARACTERS for name in names)
 
 
 def _tier(tier: int) -> int:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from inferencecache.server import reports
 from inferencecache.server.index import MAX_AHEAD_US, Holds, Report, Stats
-from inferencecache.server.reports import BROKEN_CHAIN, COLDEST, NO_HASH, NO_SCHEME
+from inferencecache.server.reports import BROKEN_CHAIN, COLDEST, NO_HASH, NO_SCHEME, OVERLONG
 from inferencecache.wire.v1alpha1.inferencecache_pb2 import CacheStateUpdate, PrefixEntry, ReplicaStats
 
 NOW = 1_700_000_000_000_000
@@ -92,6 +92,9 @@ def test_an_entry_without_an_adapter_has_the_updates(of_entry: str, of_update: s
         (PrefixEntry(block_hashes=[b"a"], block_token_counts=[16, 16]), BROKEN_CHAIN),
         (PrefixEntry(block_hashes=[b"a"], prefix_hash=b"h", token_count=16), BROKEN_CHAIN),
         (PrefixEntry(block_hashes=[b"a", b""], block_token_counts=[16, 16]), BROKEN_CHAIN),
+        (PrefixEntry(prefix_hash=bytes(257), token_count=16), OVERLONG),
+        (PrefixEntry(block_hashes=[b"a", bytes(257)], block_token_counts=[16, 16]), OVERLONG),
+        (PrefixEntry(prefix_hash=b"a", token_count=16, adapter_id="a" * 1025), OVERLONG),
     ],
 )
 def test_an_unusable_entry_is_dropped_counted_and_costs_no_other(entry: PrefixEntry, reason: str) -> None:
@@ -107,6 +110,19 @@ def test_without_a_hash_scheme_only_the_stats_count() -> None:
     assert reading.report.holds == []
     assert reading.report.stats == Stats(0, 0.0, 0.25)
     assert reading.dropped == {NO_SCHEME: 2}
+
+
+@pytest.mark.parametrize("name", ["replica_id", "model_id", "tenant_id", "hash_scheme", "adapter_id"])
+def test_an_update_with_a_name_that_is_none_is_dropped_as_a_whole(name: str) -> None:
+    entries = [PrefixEntry(prefix_hash=b"a"), PrefixEntry(prefix_hash=b"b")]
+    reading = reports.read(_update(*entries, stats=ReplicaStats(hit_rate=0.5), **{name: "n" * 1025}), NOW)
+    assert (reading.report.holds, reading.report.stats) == ([], None)
+    assert reading.dropped == {OVERLONG: 2}
+
+
+def test_the_longest_names_and_hashes_are_kept() -> None:
+    entry = PrefixEntry(prefix_hash=bytes(256), token_count=16, adapter_id="a" * 1024)
+    assert _holds(entry, model_id="m" * 1024) == [Holds("a" * 1024, 1, [bytes(256)], [16])]
 
 
 def test_no_stats_and_empty_stats_differ() -> None:
