@@ -66,8 +66,11 @@ def dump(value: Any) -> bytes:
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     fields = dict(pairs)
     if len(fields) < len(pairs):
-        names = [name for name, _ in pairs]
-        raise JsonError("given twice", next(name for name in names if names.count(name) > 1))
+        seen: set[str] = set()
+        for name, _ in pairs:
+            if name in seen:
+                raise JsonError("given twice", name)
+            seen.add(name)
     return fields
 
 
@@ -111,6 +114,8 @@ def _descriptor(kind: type[Message]) -> Descriptor:
 
 
 def _field(descriptor: Descriptor, name: str) -> FieldDescriptor | None:
+    if not name.isascii():
+        return None  # protobuf would fail at a lone surrogate
     return descriptor.fields_by_camelcase_name.get(name) or descriptor.fields_by_name.get(name)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from typing import Any
 
 import pytest
@@ -96,3 +97,16 @@ def test_the_schema_of_a_message_names_every_field_as_json_does() -> None:
     assert set(found) == {"CacheStateUpdate", "PrefixEntry", "ReplicaStats"}
     written = json.loads(write(pb.CacheStateUpdate(stats=pb.ReplicaStats())))
     assert set(found["CacheStateUpdate"]["properties"]) == set(written)
+
+
+def test_a_name_that_is_no_text_is_no_field() -> None:
+    with pytest.raises(JsonError, match="there is no such field"):
+        read(load(b'{"\\ud800": 1}'), pb.LookupRouteRequest)
+
+
+def test_a_name_given_twice_is_found_among_very_many_at_once() -> None:
+    names = [f'"n{number}":1' for number in range(100_000)]
+    started = time.process_time()
+    with pytest.raises(JsonError, match="n99999: given twice"):
+        load(("{" + ",".join([*names, names[-1]]) + "}").encode())
+    assert time.process_time() - started < 5, "walking all names for each name takes minutes"
