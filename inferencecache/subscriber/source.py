@@ -251,6 +251,8 @@ class Source:
             first = False
             self.counts.replayed += 1
             self._apply(number, payload)
+            if not self.counts.replayed % _BURST:
+                await asyncio.sleep(0)
         return True
 
     def _doubt(self, number: int) -> None:
