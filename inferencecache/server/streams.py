@@ -19,6 +19,7 @@ from itertools import islice
 from typing import Final
 
 from prometheus_client import CollectorRegistry
+from prometheus_client.metrics_core import Metric as Family
 
 from inferencecache.wire.v1alpha1.inferencecache_pb2 import (
     CacheEvent,
@@ -151,14 +152,15 @@ async def stream_metrics(
     names = frozenset(request.names)
     while True:
         now_us = wall_us()
-        for sample in _samples(registry, names):
-            sample.timestamp_us = now_us
-            yield sample
+        # Beside the loop: with many models there are tens of thousands of samples.
+        for metric in _chosen(await asyncio.to_thread(lambda: list(registry.collect())), names):
+            metric.timestamp_us = now_us
+            yield metric
         await asyncio.sleep(interval_seconds)
 
 
-def _samples(registry: CollectorRegistry, names: frozenset[str]) -> Iterator[Metric]:
-    for family in registry.collect():
+def _chosen(families: Iterable[Family], names: frozenset[str]) -> Iterator[Metric]:
+    for family in families:
         for sample in family.samples:
             if not names or family.name in names or sample.name in names:
                 yield Metric(

@@ -172,11 +172,11 @@ def _add_reads(router: APIRouter, services: Services) -> None:
             request = pb.StreamEventsRequest(model_id=model_id, tenant_id=tenant_id, types=types)
         except ValueError as error:
             return error_response(HTTPStatus.BAD_REQUEST, str(error), "types")
-        return StreamingResponse(_lines(services.stream_cache_events(request)), media_type=_LINES)
+        return StreamingResponse(json_lines(services.stream_cache_events(request)), media_type=_LINES)
 
     async def metrics(names: Annotated[list[str], Query(description="Only these series.")] = []) -> Response:  # noqa: B006
         return StreamingResponse(
-            _lines(services.stream_metrics(pb.StreamMetricsRequest(names=names))), media_type=_LINES
+            json_lines(services.stream_metrics(pb.StreamMetricsRequest(names=names))), media_type=_LINES
         )
 
     router.add_api_route(
@@ -252,11 +252,12 @@ def _updates(body: bytes) -> list[pb.CacheStateUpdate]:
     return [json_messages.read(each, pb.CacheStateUpdate, f"[{number}]") for number, each in enumerate(value)]
 
 
-async def _lines(stream: AsyncIterator[Message]) -> AsyncIterator[bytes]:
+async def json_lines(stream: AsyncIterator[Message]) -> AsyncIterator[bytes]:
     """One object per line. A stream that has to end early says why in its last line."""
     try:
         async for message in stream:
             yield json_messages.write(message) + b"\n"
+            await asyncio.sleep(0)  # others' turn, however much there is to tell
     except StreamEnded as error:
         yield json_messages.dump({"error": {"message": str(error)}}) + b"\n"
 
