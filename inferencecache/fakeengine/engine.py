@@ -107,4 +107,6 @@ class Engine:
         if rank is None:
             rank = self._turn
             self._turn = (self._turn + 1) % len(self.ranks)
+        if rank < 0:
+            raise IndexError(f"there is no rank {rank}")
         return await self.ranks[rank].compute(tokens, adapter)
