@@ -18,6 +18,7 @@ from inferencecache.subscriber.channel import Address
 from inferencecache.subscriber.delivery import Delivery
 
 LOOKUP_SECONDS: Final = 15.0
+_RESOLVER_SECONDS: Final = 5.0
 
 _log = structlog.get_logger(__name__)
 
@@ -57,7 +58,8 @@ async def addresses_of(target: Target) -> list[Address]:
     Raises:
         OSError: the name cannot be looked up.
     """
-    found = await asyncio.get_running_loop().getaddrinfo(target.host, target.port, type=socket.SOCK_STREAM)
+    async with asyncio.timeout(_RESOLVER_SECONDS):
+        found = await asyncio.get_running_loop().getaddrinfo(target.host, target.port, type=socket.SOCK_STREAM)
     families = {family for family, *_ in found}
     wanted = socket.AF_INET if socket.AF_INET in families else socket.AF_INET6
     return sorted({Address(str(where[0]), target.port) for family, _, _, _, where in found if family == wanted})
