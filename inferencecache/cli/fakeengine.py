@@ -9,7 +9,7 @@ from typing import Annotated, Final
 
 import typer
 
-from inferencecache.cli.flags import duration
+from inferencecache.cli.flags import bind_address, duration
 from inferencecache.cli.logs import Encoder, Keys, TimeEncoding, set_up
 
 _BATCH = "Repeated batch"
@@ -111,7 +111,7 @@ def kvevent_fake_engine(
             repeat=repeat,
             faults=Faults(drop=drop, lose=lose),
             restart_after=restart_after,
-            http=_address(http_bind_address),
+            http=bind_address("--http-bind-address", http_bind_address),
             metrics=MetricNames(metrics),
             model=model,
             cache_blocks=cache_blocks,
@@ -127,12 +127,3 @@ def kvevent_fake_engine(
 
 def _say(line: str) -> None:
     print(line, flush=True)
-
-
-def _address(text: str) -> tuple[str, int] | None:
-    if not text:
-        return None
-    host, colon, port = text.rpartition(":")
-    if not colon or not port.isdigit() or int(port) > 65535:
-        raise ValueError(f"--http-bind-address={text}: write :8000 or 127.0.0.1:8000")
-    return host.strip("[]"), int(port)

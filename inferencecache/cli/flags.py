@@ -95,3 +95,17 @@ def duration(text: str | timedelta) -> timedelta:
         return Duration(text).timedelta
     except ValueError as error:
         raise typer.BadParameter(f"{text!r} is not a duration; write it like 30s, 5m or 1h30m") from error
+
+
+def bind_address(flag: str, text: str) -> tuple[str, int] | None:
+    """Host and port of a flag that says where to serve; no host is all addresses, and no text is nowhere.
+
+    Raises:
+        ValueError: it is none; `flag` is named.
+    """
+    if not text:
+        return None
+    host, colon, port = text.rpartition(":")
+    if not colon or not port.isdigit() or int(port) > 65535:
+        raise ValueError(f"{flag}={text}: write :8000 or 127.0.0.1:8000")
+    return host.strip("[]"), int(port)

@@ -13,7 +13,7 @@ from typing import Annotated, Final, NoReturn
 
 import typer
 
-from inferencecache.cli.flags import duration
+from inferencecache.cli.flags import bind_address, duration
 from inferencecache.cli.logs import Encoder, Keys, TimeEncoding, set_up
 
 _ENGINE = "Engine"
@@ -152,7 +152,7 @@ def kvevent_subscriber(
         check_endpoint("--engine-endpoint", engine_endpoint, data_parallel_size)
         if replay_endpoint:
             check_endpoint("--replay-endpoint", replay_endpoint, data_parallel_size)
-        health = _address(health_bind_address)
+        health = bind_address("--health-bind-address", health_bind_address)
     except ValueError as error:
         _fail(str(error))
     try:
@@ -192,12 +192,3 @@ def kvevent_subscriber(
 def _fail(message: str, status: int = 2) -> NoReturn:
     typer.echo(f"inferencecache kvevent-subscriber: {message}", err=True)
     raise typer.Exit(status)
-
-
-def _address(text: str) -> tuple[str, int] | None:
-    if not text:
-        return None
-    host, colon, port = text.rpartition(":")
-    if not colon or not port.isdigit() or int(port) > 65535:
-        raise ValueError(f"--health-bind-address={text}: write :9095 or 127.0.0.1:9095")
-    return host.strip("[]"), int(port)

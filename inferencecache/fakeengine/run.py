@@ -17,6 +17,7 @@ from inferencecache.fakeengine.engine import Engine, Rank
 from inferencecache.fakeengine.http import MetricNames, engine_app
 from inferencecache.fakeengine.publisher import Faults, Publisher
 from inferencecache.fakeengine.repeated import RepeatedBatch
+from inferencecache.wire.ranks import of_rank
 
 _log = structlog.get_logger(__name__)
 
@@ -59,20 +60,6 @@ class FakeEngineSettings:
         ):
             if number < 0:
                 raise ValueError(f"{flag}={number}: needs 0 or a positive number")
-
-
-def of_rank(endpoint: str, rank: int) -> str:
-    """Where a rank is when rank 0 is at `endpoint`: on the port that many higher, as engines do it.
-
-    Raises:
-        ValueError: the endpoint has no port to count from.
-    """
-    if rank == 0 or not endpoint:
-        return endpoint
-    host, colon, port = endpoint.rpartition(":")
-    if not colon or not port.isdigit():
-        raise ValueError(f"{endpoint}: several ranks need a port to count from")
-    return f"{host}:{int(port) + rank}"
 
 
 @asynccontextmanager

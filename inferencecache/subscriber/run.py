@@ -28,9 +28,9 @@ from inferencecache.subscriber.messages import Identity
 from inferencecache.subscriber.outbox import CAPACITY
 from inferencecache.subscriber.pipeline import Pipeline
 from inferencecache.subscriber.servers import Servers, Target
-from inferencecache.subscriber.sockets import of_rank
 from inferencecache.subscriber.source import Source
 from inferencecache.subscriber.stats import SGLANG_METRICS, VLLM_METRICS, Pages, StatsReporter
+from inferencecache.wire.ranks import of_rank
 
 LAST_WORDS_SECONDS: Final = 5.0
 """For the servers to be told what is pending, at the end."""

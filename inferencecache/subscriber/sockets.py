@@ -48,20 +48,6 @@ def received(socket: _Socket) -> list[bytes] | None:
         return None
 
 
-def of_rank(endpoint: str, rank: int) -> str:
-    """Where a data-parallel rank is when rank 0 is at `endpoint`: on the port that many higher (spec 08 §3).
-
-    Raises:
-        ValueError: the endpoint has no port to count from.
-    """
-    if not endpoint or rank == 0:
-        return endpoint
-    host, colon, port = endpoint.rpartition(":")
-    if not colon or not port.isdigit():
-        raise ValueError(f"{endpoint}: several ranks need an endpoint with a port to count from")
-    return f"{host}:{int(port) + rank}"
-
-
 def _has_input(socket: _Socket) -> bool:
     return bool(int(socket.getsockopt(zmq.EVENTS)) & zmq.POLLIN)
 

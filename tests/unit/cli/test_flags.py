@@ -9,7 +9,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from inferencecache.cli.flags import GoCommand, duration
+from inferencecache.cli.flags import GoCommand, bind_address, duration
 
 app = typer.Typer(add_completion=False)
 
@@ -71,3 +71,17 @@ def test_refused_with_exit_2(line: str, said: str) -> None:
     result = CliRunner().invoke(app, line.split())
     assert result.exit_code == 2
     assert said in result.output
+
+
+@pytest.mark.parametrize(
+    ("text", "address"),
+    [("", None), (":9095", ("", 9095)), ("127.0.0.1:0", ("127.0.0.1", 0)), ("[::1]:80", ("::1", 80))],
+)
+def test_an_address_to_serve_on_is_a_host_and_a_port(text: str, address: tuple[str, int] | None) -> None:
+    assert bind_address("--there", text) == address
+
+
+@pytest.mark.parametrize("text", ["9095", ":", ":x", ":65536", "host"])
+def test_anything_else_is_no_address_and_the_flag_is_named(text: str) -> None:
+    with pytest.raises(ValueError, match=f"--there={text}"):
+        bind_address("--there", text)
