@@ -35,7 +35,9 @@ _ASSUMED_STREAMS: Final = 100
 _MAX_FIELD_LIST: Final = 65_536
 _MAX_ANSWER: Final = 4 << 20
 _CREDIT: Final = 16_384
+"""Bytes that arrive before the server is told that it may send as many more; a quarter of what it may at first."""
 _REMEMBERED: Final = 64
+_WHOLE_DATA: Final = bytes((frames.DATA, frames.END_STREAM))
 _CODE_OF_HTTP: Final = {
     401: 16,
     403: 7,
@@ -200,10 +202,12 @@ class _Head(NamedTuple):
 class _Calls:
     """Calls that were made together, and their answers as far as there are any."""
 
-    __slots__ = ("answers", "done", "head", "missing", "next", "requests")
+    __slots__ = ("answers", "done", "head", "head_frame", "missing", "next", "requests")
 
     def __init__(self, head: bytes, requests: Sequence[bytes]) -> None:
         self.head = head
+        self.head_frame = len(head).to_bytes(3, "big") + bytes((frames.HEADERS, frames.END_HEADERS))
+        """What stands before the stream's number and the field block."""
         self.requests = requests
         self.next = 0
         self.answers: list[bytes] = [b""] * len(requests)
@@ -214,7 +218,7 @@ class _Calls:
 class _Stream:
     """One call."""
 
-    __slots__ = ("body", "calls", "index", "pending", "window")
+    __slots__ = ("body", "calls", "index", "owed", "pending", "window")
 
     def __init__(self, calls: _Calls, index: int, window: int, pending: bytes) -> None:
         self.calls = calls
@@ -223,6 +227,8 @@ class _Stream:
         self.pending = pending
         """Of the request, what still waits for the server's windows."""
         self.body = b""
+        self.owed = 0
+        """Bytes of the answer for which no credit was given yet."""
 
 
 class _Connection(asyncio.Protocol):
@@ -303,6 +309,8 @@ class _Connection(asyncio.Protocol):
             self._rest = self._read(self._rest + data if self._rest else data)
         except (_Broken, FieldError, FieldListTooLong) as error:
             self.abort(f"it broke the protocol: {error}")
+        self._start_waiting()
+        self._close_if_done()
         self._flush()
 
     def connection_lost(self, error: Exception | None) -> None:
@@ -354,14 +362,14 @@ class _Connection(asyncio.Protocol):
         self._next_id += 2
         message = calls.requests[index]
         body = b"\x00" + len(message).to_bytes(4, "big") + message
-        head = frame(frames.HEADERS, frames.END_HEADERS, stream_id, calls.head)
         size = len(body)
         stream = self._streams[stream_id] = _Stream(calls, index, self._stream_window, b"")
         if size <= self._window and size <= stream.window and size <= self._frame_size:
             self._window -= size
-            self._out.append(head + frame(frames.DATA, frames.END_STREAM, stream_id, body))
+            number = stream_id.to_bytes(4, "big")
+            self._out += (calls.head_frame, number, calls.head, size.to_bytes(3, "big"), _WHOLE_DATA, number, body)
             return
-        self._out.append(head)
+        self._out += (calls.head_frame, stream_id.to_bytes(4, "big"), calls.head)
         stream.pending = body
         self._push(stream_id, stream)
 
@@ -464,8 +472,11 @@ class _Connection(asyncio.Protocol):
             self._fail((stream.calls,), RpcError(8, f"{self._channel.address}: an answer beyond all bounds"))
         elif flags & frames.END_STREAM:
             self._end(stream_id, INTERNAL, "an answer without a status")
-        elif payload:
-            self._out.append(frames.window_update(stream_id, len(payload)))
+        else:
+            stream.owed += len(payload)
+            if stream.owed >= _CREDIT:
+                self._out.append(frames.window_update(stream_id, stream.owed))
+                stream.owed = 0
 
     def _end(self, stream_id: int, code: int, message: str) -> None:
         stream = self._streams.pop(stream_id, None)
@@ -484,8 +495,6 @@ class _Connection(asyncio.Protocol):
             calls.missing -= 1
             if not calls.missing and not calls.done.done():
                 calls.done.set_result(None)
-        self._start_waiting()
-        self._close_if_done()
 
     @staticmethod
     def _fail(all_calls: Iterable[_Calls], error: RpcError) -> None:
@@ -522,7 +531,6 @@ class _Connection(asyncio.Protocol):
             self.greeted.set_result(None)
         for number, stream in list(self._streams.items()):
             self._push(number, stream)
-        self._start_waiting()
 
     def _take_reset(self, stream_id: int, code: int) -> None:
         """The server ended a call; one that it refused was not begun, and is made again when another one has ended."""
@@ -543,7 +551,6 @@ class _Connection(asyncio.Protocol):
         self._refused.clear()
         for stream_id in [number for number in self._streams if number > last]:
             self._fail((self._streams.pop(stream_id).calls,), error)
-        self._close_if_done()
 
     def _close_if_done(self) -> None:
         """Leave a server that is going away, once it owes no answer."""
