@@ -22,6 +22,7 @@ from inferencecache.api.schema import render_crd
 from inferencecache.cli import install
 from inferencecache.cli.output import to_yaml_stream
 from inferencecache.cli.reference.api import api_page
+from inferencecache.cli.reference.conditions import conditions_page
 from inferencecache.cli.reference.examples import filled, samples_page
 from inferencecache.cli.reference.flags import flags_page
 from inferencecache.cli.reference.support import support_page
@@ -55,6 +56,7 @@ def _pages() -> dict[Path, str]:
     return {
         reference / "api.md": api_page(),
         reference / "flags.md": flags_page(),
+        Path("docs") / "conditions.md": conditions_page(),
         reference / "support.md": support_page(*load_adapters()),
         samples / "README.md": samples_page(ROOT / samples),
         **examples,

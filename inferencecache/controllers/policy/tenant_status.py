@@ -22,6 +22,13 @@ from inferencecache.kube.resource import Key
 READY: Final = "Ready"
 QUOTA_EXCEEDED: Final = "QuotaExceeded"
 
+OBSERVED: Final = "Observed"
+DUPLICATE_TENANT_ID: Final = "DuplicateTenantID"
+NOT_EFFECTIVE: Final = "NotEffective"
+NO_QUOTA: Final = "NoQuota"
+WITHIN_BUDGET: Final = "WithinBudget"
+OVER_ENTRY_BUDGET: Final = "OverEntryBudget"
+
 
 class _Claim(NamedTuple):
     type: str
@@ -67,15 +74,15 @@ def _claims(tenant: CacheTenant, owner: CacheTenant | None, held: int) -> tuple[
             f"tenant id {tenant.spec.tenant_id!r} belongs to CacheTenant {Key.of(owner)}; give this one another id"
         )
         return (
-            _Claim(READY, "False", "DuplicateTenantID", message),
-            _Claim(QUOTA_EXCEEDED, "False", "NotEffective", f"only the quota of CacheTenant {Key.of(owner)} counts"),
+            _Claim(READY, "False", DUPLICATE_TENANT_ID, message),
+            _Claim(QUOTA_EXCEEDED, "False", NOT_EFFECTIVE, f"only the quota of CacheTenant {Key.of(owner)} counts"),
         )
-    ready = _Claim(READY, "True", "Observed", "the server's index was read")
+    ready = _Claim(READY, "True", OBSERVED, "the server's index was read")
     quota = quota_of(tenant)
     if quota is None:
-        return ready, _Claim(QUOTA_EXCEEDED, "False", "NoQuota", "spec.quota.maxIndexEntries is not set")
+        return ready, _Claim(QUOTA_EXCEEDED, "False", NO_QUOTA, "spec.quota.maxIndexEntries is not set")
     if held <= quota:
-        return ready, _Claim(QUOTA_EXCEEDED, "False", "WithinBudget", f"at most {quota} entries are allowed")
+        return ready, _Claim(QUOTA_EXCEEDED, "False", WITHIN_BUDGET, f"at most {quota} entries are allowed")
     return ready, _Claim(
-        QUOTA_EXCEEDED, "True", "OverEntryBudget", f"more than the allowed {quota} entries; the server evicts the rest"
+        QUOTA_EXCEEDED, "True", OVER_ENTRY_BUDGET, f"more than the allowed {quota} entries; the server evicts the rest"
     )
