@@ -2,12 +2,17 @@
 
 Each publisher counts its batches from 0. A number beyond the expected one is a gap, one that is not beyond the last is
 another life of the engine. After a replay, which may run ahead of the stream, numbers of the stream that were replayed
-already are met again, in order, and are no restart.
+already are met again, in order, and are no restart. But it cannot run ahead by more than what waits on the way: numbers
+that are further behind were not replayed, whatever the replay said.
 """
 
 from __future__ import annotations
 
 from enum import Enum, auto
+from typing import Final
+
+MAX_AHEAD: Final = 1 << 18
+"""An engine keeps 100,000 batches in a queue and as many in its socket, unless it is told otherwise (spec 08 §3)."""
 
 
 class Meaning(Enum):
@@ -40,7 +45,8 @@ class Sequence:
 
     def judge(self, number: int) -> Meaning:
         """What a number on the stream means. Nothing changes until the batch is `applied`, except after a restart."""
-        if self._last is not None and number <= self._last:
+        known = self._last is not None and number <= self._last
+        if known or (self.due is not None and number < self.due - MAX_AHEAD):
             self.forget()
             self._last = number
             return Meaning.RESTART

@@ -223,7 +223,7 @@ class Source:
         """Apply what the engine still has from `start` on: up to `end`, if that can be reached, and beyond."""
         for _ in range(MAX_REQUESTS):
             try:
-                whole = await self._read_replay(start)
+                whole = await self._read_replay(start, end)
             except NoReplay as error:
                 self._log.warning("KV events cannot be replayed", error=str(error))
                 return
@@ -233,17 +233,20 @@ class Source:
             start = due
         self._log.warning("KV events have too many holes to have them all replayed", due=self._sequence.due)
 
-    async def _read_replay(self, start: int) -> bool:
+    async def _read_replay(self, start: int, end: int | None) -> bool:
         """Apply one reply up to its end, and say so; or up to a hole, which has to be asked for once more.
 
         The first batch of a reply cannot have been dropped on its way, so what is missing before it does not exist. If
-        nothing was heard before, that is no hole: the engine remembers no more.
+        nothing was heard before, that is no hole: the engine remembers no more. If it is not before `end`, the reply
+        has nothing that the stream does not bring, and may be of another publisher, whose numbers would make us deaf.
         """
         first = True
         async for number, payload in replay(self._context, self._replay_endpoint, start, self._patience):
             due = self._sequence.due
             if due is not None and number < due:
                 continue
+            if first and end is not None and number >= end and number != due:
+                return True
             if due is not None and number > due:
                 if not first:
                     return False

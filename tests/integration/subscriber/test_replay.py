@@ -150,6 +150,21 @@ async def test_what_the_engine_remembers_may_begin_later_without_being_a_hole() 
         assert source.counts.holes == 0
 
 
+@pytest.mark.parametrize("others", [range(9, 12), [2**63]])
+async def test_numbers_of_another_publisher_do_not_make_deaf(others: Iterable[int]) -> None:
+    async with followed(lambda reply, _first: others if reply > 1 else ()) as (engine, source, heard):
+        engine.publish(0, 5, 6, 7)
+        await told(heard, 0, LOST, 5, 6, 7)
+        assert source.counts.holes == 1
+
+
+async def test_numbers_that_no_stream_can_reach_before_the_first_message_do_not_make_deaf() -> None:
+    async with followed(lambda _reply, _first: [2**63]) as (engine, _source, heard):
+        await told(heard, 2**63)
+        engine.publish(5, 6)
+        await told(heard, 2**63, LOST, 5, 6)
+
+
 async def test_an_engine_that_does_not_answer_is_waited_for_once_and_the_doubt_is_told() -> None:
     async with followed(lambda _reply, _first: (), marker=False, patience=0.1) as (engine, source, heard):
         engine.publish(0, 1, 5, 6)

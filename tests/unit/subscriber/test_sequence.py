@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from inferencecache.subscriber.sequence import Meaning, Sequence
+from inferencecache.subscriber.sequence import MAX_AHEAD, Meaning, Sequence
 
 
 @pytest.mark.parametrize(
@@ -52,3 +52,11 @@ def test_after_a_loss_everything_begins_anew() -> None:
     sequence.applied(4)
     sequence.forget()
     assert sequence.judge(2) is Meaning.FIRST
+
+
+@pytest.mark.parametrize(("behind", "meaning"), [(MAX_AHEAD, Meaning.REPLAYED), (MAX_AHEAD + 1, Meaning.RESTART)])
+def test_a_replay_cannot_have_run_ahead_of_what_waits_on_the_way(behind: int, meaning: Meaning) -> None:
+    sequence = Sequence()
+    due = 2 * MAX_AHEAD
+    sequence.applied(due - 1)
+    assert sequence.judge(due - behind) is meaning
