@@ -11,6 +11,7 @@ import contextlib
 import re
 import signal
 import subprocess
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,6 +34,8 @@ from tests.integration.kube.waiting import eventually
 
 LEASE_KEY = Key(NAMESPACE, LEASE)
 T = TypeVar("T")
+_WRITES = frozenset({"POST", "PUT", "PATCH", "APPLY", "DELETE", "DELETECOLLECTION"})
+_NOT_OURS = frozenset({"leases", "flowschemas", "prioritylevelconfigurations"})
 
 
 @dataclass
@@ -153,6 +156,17 @@ async def stays(look: Callable[[], Awaitable[T]], *, seconds: float) -> None:
     while asyncio.get_running_loop().time() < deadline:
         assert await look() == first
         await asyncio.sleep(0.1)
+
+
+def writes_by_resource(apiserver_metrics: str) -> Counter[str]:
+    """How often an API server has written, by `VERB resource`; without Leases, and what it keeps for itself."""
+    writes: Counter[str] = Counter()
+    for line in apiserver_metrics.splitlines():
+        if line.startswith("apiserver_request_total{"):
+            labels = dict(re.findall(r'(\w+)="([^"]*)"', line))
+            if labels["verb"] in _WRITES and labels["resource"] not in _NOT_OURS:
+                writes[f"{labels['verb']} {labels['resource']}"] += int(float(line.rpartition(" ")[2]))
+    return writes
 
 
 def sum_of(metrics: str, name: str, **labels: str) -> float:
