@@ -23,7 +23,7 @@ from msgspec import Struct
 
 from inferencecache.subscriber.chain import Add, Delta
 from inferencecache.subscriber.channel import DEADLINE_EXCEEDED, UNAVAILABLE, Channel, RpcError
-from inferencecache.subscriber.messages import PUBLISH, REPORT, Identity
+from inferencecache.subscriber.messages import PUBLISH, REPORT, Identity, refusal
 from inferencecache.subscriber.outbox import CAPACITY, PARCEL, Additions, Clearing, Outbox, Parcel
 from inferencecache.wire.v1alpha1 import inferencecache_pb2 as pb
 
@@ -211,8 +211,8 @@ class Delivery:
 
     async def _accepted(self, path: str, messages: list[bytes]) -> None:
         for answer in await self.channel.calls(path, messages, RPC_SECONDS):
-            if answer != _ACCEPTED and not (ack := pb.Ack.FromString(answer)).accepted:
-                raise NotAcceptedError(f"{self.channel.address}: not accepted: {ack.reason_code or 'no reason given'}")
+            if answer != _ACCEPTED and (reason := refusal(answer)):
+                raise NotAcceptedError(f"{self.channel.address}: {reason}")
 
     def _failed(self, error: Exception) -> None:
         self.failing += 1

@@ -1,10 +1,11 @@
-"""The messages a server gets from one replica (spec 08 §8)."""
+"""The messages a server gets from one replica, and what its answers mean (spec 08 §8)."""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Iterator
 
+from google.protobuf.message import DecodeError
 from msgspec import Struct
 
 from inferencecache.subscriber.chain import Add
@@ -103,3 +104,12 @@ class Identity(Struct, frozen=True):
 
     def _event(self, kind: pb.CacheEvent.Type) -> pb.CacheEvent:
         return pb.CacheEvent(type=kind, replica_id=self.replica_id, model_id=self.model_id, tenant_id=self.tenant_id)
+
+
+def refusal(answer: bytes) -> str:
+    """Why a server's answer to one of these messages is no acknowledgement; empty if it is one."""
+    try:
+        ack = pb.Ack.FromString(answer)
+    except DecodeError as error:
+        return f"not understood: {error}"
+    return "" if ack.accepted else f"not accepted: {ack.reason_code or 'no reason given'}"

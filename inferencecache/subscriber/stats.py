@@ -12,14 +12,12 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
 import structlog
-from google.protobuf.message import DecodeError
 from msgspec import Struct
 
 from inferencecache.subscriber.channel import Channel, RpcError
 from inferencecache.subscriber.load import LoadReader, NoLoad
-from inferencecache.subscriber.messages import REPORT, Identity
+from inferencecache.subscriber.messages import REPORT, Identity, refusal
 from inferencecache.subscriber.scrape import ScrapeError, scrape
-from inferencecache.wire.v1alpha1 import inferencecache_pb2 as pb
 
 STALE_AFTER: Final = 3
 VLLM_METRICS: Final = "http://127.0.0.1:8000/metrics"
@@ -159,7 +157,7 @@ class StatsReporter:
 async def _told(channel: Channel, update: bytes) -> str:
     """Tell one server; why that failed, or nothing."""
     try:
-        ack = pb.Ack.FromString(await channel.call(REPORT, update, _RPC_SECONDS))
-    except (RpcError, DecodeError) as error:
-        return f"{channel.address}: {error}" if isinstance(error, DecodeError) else str(error)
-    return "" if ack.accepted else f"{channel.address}: not accepted: {ack.reason_code or 'no reason given'}"
+        reason = refusal(await channel.call(REPORT, update, _RPC_SECONDS))
+    except RpcError as error:
+        return str(error)
+    return reason and f"{channel.address}: {reason}"

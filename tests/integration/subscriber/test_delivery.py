@@ -31,13 +31,15 @@ class Server:
     port: int = 0
     told: list[Any] = field(default_factory=list)
     life: str = "one"
-    refusals: list[pb.Ack | grpc.StatusCode] = field(default_factory=list)
+    refusals: list[pb.Ack | bytes | grpc.StatusCode] = field(default_factory=list)
 
     async def _answer(self, context: Any) -> bytes:
         await context.send_initial_metadata((("inferencecache-instance", self.life),) if self.life else ())
         refusal = self.refusals.pop(0) if self.refusals else pb.Ack(accepted=True)
         if isinstance(refusal, pb.Ack):
             return refusal.SerializeToString()
+        if isinstance(refusal, bytes):
+            return refusal
         await context.abort(refusal, "no")
         raise AssertionError("abort raises")
 
@@ -114,7 +116,13 @@ async def test_it_begins_by_telling_all_that_is_held() -> None:
 
 
 @pytest.mark.parametrize(
-    "refusal", [pb.Ack(accepted=False, reason_code="BUSY"), grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.INTERNAL]
+    "refusal",
+    [
+        pb.Ack(accepted=False, reason_code="BUSY"),
+        b"\xff is no Ack",
+        grpc.StatusCode.UNAVAILABLE,
+        grpc.StatusCode.INTERNAL,
+    ],
 )
 async def test_what_is_not_accepted_is_told_again_and_nothing_ahead_of_it(refusal: Any) -> None:
     async with serving() as server, delivering(server, []) as delivery:
@@ -124,7 +132,7 @@ async def test_what_is_not_accepted_is_told_again_and_nothing_ahead_of_it(refusa
         delivery.put([A, Evict(1, ""), B, A], 5)
         await eventually(lambda: delivery.in_step)
         assert delivery.counts.failures == 2
-        answered = server.told[-3:] if isinstance(refusal, pb.Ack) else server.told
+        answered = server.told if isinstance(refusal, grpc.StatusCode) else server.told[-3:]
         assert answered == [[(16, 1), (32, 1)], "PREFIX_EVICTED", [(16, 1)]]
 
 
