@@ -7,6 +7,7 @@ pending, and the process ends within ten seconds. What the replica holds stays i
 from __future__ import annotations
 
 import asyncio
+import gc
 import signal
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -35,6 +36,8 @@ from inferencecache.wire.ranks import of_rank
 LAST_WORDS_SECONDS: Final = 5.0
 """For the servers to be told what is pending, at the end."""
 _AGAIN_SECONDS: Final = 1.0
+_COLLECT_AFTER: Final = 50_000
+"""Objects; the default is 700."""
 
 _log = structlog.get_logger(__name__)
 
@@ -189,11 +192,22 @@ async def run(settings: SubscriberSettings) -> int:
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    _spare_the_collector()
     _log.info("starting", **_told(settings))
     if ports := settings.colliding_ports():
         _log.warning("a rank publishes where another one replays; engines cannot bind both", ports=ports)
     await Subscriber(settings).run(stop)
     return 0
+
+
+def _spare_the_collector() -> None:
+    """Keep the garbage collector from walking what stays for ever, again and again.
+
+    Events are lists by the thousands, which set it off, and none of them is part of a cycle.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(_COLLECT_AFTER)
 
 
 def _told(settings: SubscriberSettings) -> dict[str, object]:
