@@ -1,7 +1,7 @@
 """The serving certificate of the gRPC port, read anew when its file changes (spec 06 §4.6).
 
 The check is part of each handshake, so a renewed certificate is served from the next connection on and nothing has to
-run in between. A pair that cannot be loaded is told and tried again at the next handshake; the last good one serves.
+run in between. A pair that cannot be loaded is told once and tried again at each handshake; the last good one serves.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ class ServingPair:
         self._certificate = certificate
         self._key = key
         self._modified = self._modified_ns()
+        self._complaint = ""
         self._current = self._load()
         self.context: Final = self._load()
         self.context.sni_callback = self._on_handshake
@@ -44,13 +45,15 @@ class ServingPair:
     def _refresh(self) -> None:
         try:
             modified = self._modified_ns()
-            if modified <= self._modified:
+            if modified == self._modified:  # any other is another file, an older one too: clocks are set back
                 return
             self._current = self._load()
         except TlsError as error:
-            _log.error("grpc_tls_reload", error=str(error))
+            if str(error) != self._complaint:
+                self._complaint = str(error)
+                _log.error("grpc_tls_reload", error=self._complaint)
             return
-        self._modified = modified
+        self._modified, self._complaint = modified, ""
         _log.info("grpc_tls_reload", certificate=str(self._certificate))
 
     def _modified_ns(self) -> int:

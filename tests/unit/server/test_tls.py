@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from cryptography import x509
+from structlog.testing import capture_logs
 
 from inferencecache.kube import pki
 from inferencecache.server.tls import ServingPair, TlsError
@@ -91,6 +92,25 @@ def test_a_certificate_that_is_gone_or_broken_leaves_the_last_good_one(files: Fi
     assert shake_hands(pair) == {"first"}
     files.write("third")
     assert shake_hands(pair) == {"third"}
+
+
+def test_a_renewed_certificate_is_shown_though_a_clock_was_set_back(files: Files) -> None:
+    pair = ServingPair(files.certificate, files.key)
+    files.write("second")
+    os.utime(files.certificate, (1_600_000_000, 1_600_000_000))
+    assert shake_hands(pair) == {"second"}
+
+
+def test_a_broken_certificate_is_told_once_however_many_connect(files: Files) -> None:
+    pair = ServingPair(files.certificate, files.key)
+    with capture_logs() as logs:
+        for _ in range(2):
+            files.write_certificate(b"not a certificate")
+            for _ in range(3):
+                shake_hands(pair)
+            files.write("good")
+            shake_hands(pair)
+    assert [each["log_level"] for each in logs] == ["error", "info"] * 2
 
 
 def test_a_pair_that_cannot_be_loaded_at_the_start_is_an_error_that_names_the_files(files: Files) -> None:
