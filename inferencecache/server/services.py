@@ -26,7 +26,7 @@ from inferencecache.server.pdroute import NO_HINT, PDRouter
 from inferencecache.server.policy import PolicyStore
 from inferencecache.server.probe import Prober, ProbeResult, Tier2Prober
 from inferencecache.server.rendering import Renderer
-from inferencecache.server.streams import EventHub, stream_metrics
+from inferencecache.server.streams import MAX_SUBSCRIPTIONS, EventHub, StreamEnded, stream_metrics
 from inferencecache.server.templates import RENDER_ERROR, TemplateStore
 from inferencecache.server.workers import Workers
 from inferencecache.wire.v1alpha1 import inferencecache_pb2 as pb
@@ -59,6 +59,7 @@ class Services:
         templates = TemplateStore()
         self._topologies = PDRouter(index, policies)
         self._events = EventHub()
+        self._metrics_observers = 0
         self._intake = Intake(
             State(index, policies, templates, self._topologies, self._events),
             metrics=metrics,
@@ -154,9 +155,20 @@ class Services:
         finally:
             subscription.close()
 
-    def stream_metrics(self, request: pb.StreamMetricsRequest) -> AsyncIterator[pb.Metric]:
-        """StreamMetrics: all series at once, and again from time to time."""
-        return stream_metrics(self.metrics.registry, request, wall_us=self._wall_us)
+    async def stream_metrics(self, request: pb.StreamMetricsRequest) -> AsyncIterator[pb.Metric]:
+        """StreamMetrics: all series at once, and again from time to time.
+
+        Raises:
+            StreamEnded: there are too many observers.
+        """
+        if self._metrics_observers >= MAX_SUBSCRIPTIONS:
+            raise StreamEnded(f"there are {MAX_SUBSCRIPTIONS} observers already: try again later")
+        self._metrics_observers += 1
+        try:
+            async for metric in stream_metrics(self.metrics.registry, request, wall_us=self._wall_us):
+                yield metric
+        finally:
+            self._metrics_observers -= 1
 
     def push(self, document: str, body: bytes) -> asyncio.Future[None] | None:
         """What the controller pushes to /policy, /templates or /topologies; see `Intake.push`.

@@ -67,16 +67,15 @@ def inference_cache_service(services: Services, ingestion: Ingestion) -> Service
 
     async def events(requests: AsyncIterator[pb.StreamEventsRequest], _call: Call) -> AsyncIterator[pb.CacheEvent]:
         async for request in requests:
-            try:
+            with _refusals():
                 async for event in services.stream_cache_events(request):
                     yield event
-            except StreamEnded as error:
-                raise Status(Code.RESOURCE_EXHAUSTED, str(error)) from error
 
     async def metrics(requests: AsyncIterator[pb.StreamMetricsRequest], _call: Call) -> AsyncIterator[pb.Metric]:
         async for request in requests:
-            async for metric in services.stream_metrics(request):
-                yield metric
+            with _refusals():
+                async for metric in services.stream_metrics(request):
+                    yield metric
 
     unary: dict[str, UnaryHandler] = {
         "LookupRoute": services.lookup_route,
@@ -117,6 +116,8 @@ def _refusals() -> Iterator[None]:
         yield
     except IngestionRefused as error:
         raise Status(_CODES[error.verdict.status], str(error)) from error
+    except StreamEnded as error:
+        raise Status(Code.RESOURCE_EXHAUSTED, str(error)) from error
 
 
 _CODES: Final = {401: Code.UNAUTHENTICATED, 403: Code.PERMISSION_DENIED, 503: Code.UNAVAILABLE}

@@ -8,10 +8,12 @@ from collections.abc import AsyncIterator
 
 import grpc
 import pytest
+from google.protobuf.message import Message
 from grpc_health.v1 import health_pb2
 from grpc_reflection.v1alpha import reflection_pb2
 from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
 
+from inferencecache.server.streams import MAX_SUBSCRIPTIONS
 from inferencecache.wire.http2 import frames
 from inferencecache.wire.service import SERVICE_NAME
 from inferencecache.wire.v1alpha1 import inferencecache_pb2 as pb
@@ -201,6 +203,30 @@ async def test_a_report_beyond_the_limit_ends_its_stream(stub: Stub) -> None:
         await report(stub, update("pod-a", [A]), huge)
     assert refused.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
     assert (await stub.lookup([A])).reason_code == "PREFIX_MATCH"
+
+
+@pytest.mark.parametrize(
+    ("method", "request_"),
+    [("StreamMetrics", pb.StreamMetricsRequest()), ("StreamCacheEvents", pb.StreamEventsRequest())],
+)
+async def test_observers_are_so_many_at_most_and_leave_their_place_to_others(
+    stub: Stub, method: str, request_: Message
+) -> None:
+    async def refused() -> bool:
+        """Whether one more is; if not, it stays."""
+        call = stub.method(method)(request_)
+        observers.append(call)
+        done, _ = await asyncio.wait((asyncio.ensure_future(call.code()),), timeout=0.5)
+        return bool(done) and done.pop().result() is grpc.StatusCode.RESOURCE_EXHAUSTED
+
+    observers = [stub.method(method)(request_) for _ in range(MAX_SUBSCRIPTIONS)]
+    await report(stub, update("pod-a", [A]))  # by now they have begun
+    assert await refused()
+    for call in observers:
+        call.cancel()
+    async with asyncio.timeout(10):
+        while await refused():
+            pass
 
 
 async def test_an_unknown_method_is_unimplemented(server: Running) -> None:

@@ -18,6 +18,7 @@ from inferencecache.server.policy import PolicyError, PolicyStore
 from inferencecache.server.probe import ProbeError
 from inferencecache.server.services import Services
 from inferencecache.server.snapshot import render
+from inferencecache.server.streams import MAX_SUBSCRIPTIONS, StreamEnded
 from inferencecache.wire.fingerprint import chain
 from inferencecache.wire.v1alpha1 import inferencecache_pb2 as pb
 from tests.unit.server.callers import NOW_US, Caller, Clocks
@@ -701,6 +702,20 @@ async def test_a_sweep_removes_what_has_expired_and_gives_way_in_between() -> No
     assert turns > 2
     assert [row["replicaId"] for row in server.snapshot()["replicas"]] == ["new"]
     assert server.total("inferencecache_index_evictions_total", reason="ttl") == 5000
+
+
+async def test_so_many_may_follow_the_metrics_and_a_place_is_free_again_when_one_leaves() -> None:
+    server = Server()
+    streams = [server.services.stream_metrics(pb.StreamMetricsRequest()) for _ in range(MAX_SUBSCRIPTIONS)]
+    for stream in streams:
+        assert (await anext(stream)).name
+    with pytest.raises(StreamEnded):
+        await anext(server.services.stream_metrics(pb.StreamMetricsRequest()))
+    await streams.pop().aclose()  # type: ignore[attr-defined]
+    streams.append(server.services.stream_metrics(pb.StreamMetricsRequest()))
+    assert (await anext(streams[-1])).name
+    for stream in streams:
+        await stream.aclose()  # type: ignore[attr-defined]
 
 
 # -- any message at all -----------------------------------------------------------------------------------------------
