@@ -6,7 +6,7 @@ A publisher in this process sends batches of 32 events with a block of 16 tokens
 the real commands, as processes of their own, with the arguments of an injected sidecar. CPU seconds are the sidecar's,
 user and system, from before the first batch until the server has acknowledged everything. Cases:
 
-* stores: new blocks only, until `--blocks`;
+* stores: new blocks only, `--blocks` of them, as SGLang tells them, one an event, and as vLLM does, a run of them;
 * stores and removals: each batch stores as many blocks as it removes, which costs a call per removed block;
 * with an offload tier: the same, but removals are reported as moves to T2 (`--ignore-block-removed`).
 
@@ -47,14 +47,16 @@ _BATCHES_AHEAD: Final = 2_000
 class Engine:
     """Batches of a cache that is full when it holds `alive` blocks; removals then go with stores, oldest first."""
 
-    def __init__(self, alive: int | None) -> None:
+    def __init__(self, alive: int | None, run: int = 1) -> None:
+        """`run` is how many blocks one event stores."""
         self._alive = alive
+        self._run = run
         self._stored = 0
         self._removed = 0
 
     def batches(self, blocks: int) -> Iterator[bytes]:
         """Messages that store so many blocks."""
-        for _ in range(0, blocks, EVENTS):
+        for _ in range(0, blocks, EVENTS * self._run):
             events = [self._store() for _ in range(EVENTS)]
             if self._alive is not None and self._stored - self._removed > self._alive:
                 gone = range(self._removed, self._stored - self._alive)
@@ -63,13 +65,12 @@ class Engine:
             yield msgpack.encode([time.time(), events, 0])
 
     def _store(self) -> dict[str, Any]:
-        number = self._stored
-        self._stored += 1
+        first, self._stored = self._stored, self._stored + self._run
         return {
             "type": "BlockStored",
-            "block_hashes": [name(number)],
-            "parent_block_hash": name(number - 1) if number % PROMPT else None,
-            "token_ids": [(number * 7919 + index * 104_729) % 150_000 for index in range(BLOCK_SIZE)],
+            "block_hashes": [name(number) for number in range(first, self._stored)],
+            "parent_block_hash": name(first - 1) if first % PROMPT else None,
+            "token_ids": [(first * 7919 + index * 104_729) % 150_000 for index in range(self._run * BLOCK_SIZE)],
             "block_size": BLOCK_SIZE,
             "lora_id": None,
             "medium": "GPU",
@@ -188,9 +189,9 @@ def _ready(it: Sidecar) -> bool:
         return False
 
 
-async def measured(title: str, *args: str, alive: int | None, warm: int, blocks: int) -> None:
+async def measured(title: str, *args: str, alive: int | None, warm: int, blocks: int, run: int = 1) -> None:
     """Print what a block costs, after `warm` others."""
-    engine = Engine(alive)
+    engine = Engine(alive, run)
     async with sidecar(*args) as it:
         await it.follow(engine.batches(warm))
         before, begun = cpu_seconds(it.pid), time.monotonic()
@@ -239,6 +240,7 @@ async def main() -> None:
     print(f"{'msgspec, untyped, decode only':34} {rate:10,.0f} events per CPU second", flush=True)
     alive, blocks = options.alive, options.blocks
     await measured("stores", alive=None, warm=EVENTS, blocks=blocks)
+    await measured("stores, 32 blocks an event", alive=None, warm=EVENTS, blocks=blocks, run=32)
     await measured("stores and removals", alive=alive, warm=alive, blocks=blocks)
     await measured("with an offload tier", "--ignore-block-removed=true", alive=alive, warm=alive, blocks=blocks)
     await kept(alive, options.churn)
