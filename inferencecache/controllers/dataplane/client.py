@@ -5,6 +5,9 @@ and is small. The server checks a token's audience per endpoint, so a token belo
 A token that is not there means a server without authentication. One that is there and cannot be read is a fault of the
 installation: most requests go without it and let the server's refusal be the news, some would rather not be sent.
 
+Servers without a common store each have to be told everything. A name with several addresses, as a headless Service
+has, means all of them to what is sent, and any of them to what is read.
+
 Proxies are taken from the environment, as operators expect of a client. Redirects are not followed: a token goes where
 its owner pointed it, and nowhere else.
 """
@@ -12,6 +15,8 @@ its owner pointed it, and nowhere else.
 from __future__ import annotations
 
 import asyncio
+import socket
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -20,6 +25,7 @@ from typing import Final
 import aiohttp
 import structlog
 from prometheus_client import Counter
+from yarl import URL
 
 from inferencecache.kube.errors import KubeError
 
@@ -69,10 +75,25 @@ class TokenFile:
             raise TokenUnreadable(f"token file {self.path}: {error}") from error
 
 
-class ServerClient:
-    """Pooled connections to the cache server. Belongs to one event loop; `run` closes them when it is cancelled."""
+async def addresses_of(host: str) -> list[str]:
+    """The addresses of a name, in order: those of IPv4, or if it has none, of IPv6. Raises `OSError`."""
+    found = await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    by_family: dict[int, set[str]] = {}
+    for family, _, _, _, address in found:
+        by_family.setdefault(family, set()).add(str(address[0]))
+    return sorted(by_family.get(socket.AF_INET) or by_family.get(socket.AF_INET6) or ())
 
-    def __init__(self, *, timeout: timedelta = TIMEOUT) -> None:
+
+class ServerClient:
+    """Pooled connections to the cache server. Belongs to one event loop; `run` closes them when it is cancelled.
+
+    `resolve` looks up the addresses of a name.
+    """
+
+    def __init__(
+        self, *, timeout: timedelta = TIMEOUT, resolve: Callable[[str], Awaitable[list[str]]] = addresses_of
+    ) -> None:
+        self._resolve = resolve
         self._timeout = aiohttp.ClientTimeout(total=timeout.total_seconds())
         self._session: aiohttp.ClientSession | None = None
 
@@ -84,14 +105,33 @@ class ServerClient:
             if self._session is not None:
                 await self._session.close()
 
-    async def exchange(self, method: str, url: str, *, token: str, body: bytes | None) -> tuple[int, bytes]:
-        """Status and body of the answer. Raises `ServerCallError` if none came, or one that does not end."""
+    async def everywhere(self, url: str) -> list[str]:
+        """The addresses behind a URL if there are several; nothing if it is enough to call it by its name."""
+        host = URL(url).host or ""
+        try:
+            async with asyncio.timeout(self._timeout.total):
+                found = await self._resolve(host)
+        except OSError:
+            return []  # the call itself will say what is wrong, or go through a proxy that knows better
+        return found if len(found) > 1 else []
+
+    async def exchange(
+        self, method: str, url: str, *, token: str, body: bytes | None, address: str = ""
+    ) -> tuple[int, bytes]:
+        """Status and body of the answer of the server at `address`, or at whatever the URL's name leads to.
+
+        Raises `ServerCallError` if none came, or one that does not end.
+        """
         headers = {"Authorization": f"Bearer {token}"} if token else {}
+        target, name = URL(url), None
+        if address:
+            headers["Host"], name = target.authority, target.host
+            target = target.with_host(address)
         if body is not None:
             headers["Content-Type"] = "application/json"
         try:
             async with self._connections().request(
-                method, url, data=body, headers=headers, allow_redirects=False
+                method, target, data=body, headers=headers, allow_redirects=False, server_hostname=name
             ) as answer:
                 content = bytearray()
                 async for chunk in answer.content.iter_any():
@@ -102,7 +142,7 @@ class ServerClient:
         except (aiohttp.ClientError, OSError, ValueError) as error:  # TimeoutError is an OSError
             late = isinstance(error, TimeoutError)
             why = f"no answer within {self._timeout.total:g} s" if late else str(error) or type(error).__name__
-            raise ServerCallError(f"{method} {url}: {why}") from error
+            raise ServerCallError(f"{method} {target}: {why}") from error
 
     def _connections(self) -> aiohttp.ClientSession:
         if self._session is None:
@@ -133,15 +173,25 @@ class Endpoint:
         """Send JSON; the body of any 2xx. Raises `ServerCallError` for anything else."""
         return await self._call(method, body, range(200, 300))
 
-    async def _call(self, method: str, body: bytes | None, good: range) -> bytes:
+    async def send_to_all(self, method: str, body: bytes) -> None:
+        """Send JSON to every server behind the name. Raises the `ServerCallError` of one that did not take it."""
+        addresses = await self.client.everywhere(self.url) or [""]
+        calls = (self._call(method, body, range(200, 300), address) for address in addresses)
+        for outcome in await asyncio.gather(*calls, return_exceptions=True):
+            if isinstance(outcome, BaseException):
+                raise outcome
+
+    async def _call(self, method: str, body: bytes | None, good: range, address: str = "") -> bytes:
         result = "error"
+        where = f"{self.url} at {address}" if address else self.url
         try:
-            status, content = await self.client.exchange(method, self.url, token=self._bearer(), body=body)
+            token = self._bearer()
+            status, content = await self.client.exchange(method, self.url, token=token, body=body, address=address)
             if status in good:
                 result = "ok"
                 return content
             said = content[:_QUOTED_BYTES].decode(errors="replace").strip()
-            raise ServerCallError(f"{method} {self.url}: HTTP {status}" + (f": {said}" if said else ""), status)
+            raise ServerCallError(f"{method} {where}: HTTP {status}" + (f": {said}" if said else ""), status)
         finally:
             REQUESTS.labels(self.name, result).inc()
 

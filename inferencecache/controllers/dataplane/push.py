@@ -52,7 +52,7 @@ class Pusher:
         if document == self._acknowledged and wait > 0:
             return timedelta(seconds=wait)
         try:
-            await self._endpoint.send(self._method, document)
+            await self._endpoint.send_to_all(self._method, document)
         except ServerCallError as error:
             if empty and error.status == 404:
                 return self._interval

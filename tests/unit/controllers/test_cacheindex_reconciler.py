@@ -69,7 +69,9 @@ class Answering(ServerClient):
         super().__init__()
         self._answer = status, body
 
-    async def exchange(self, method: str, url: str, *, token: str, body: bytes | None) -> tuple[int, bytes]:
+    async def exchange(
+        self, method: str, url: str, *, token: str, body: bytes | None, address: str = ""
+    ) -> tuple[int, bytes]:
         return self._answer
 
 

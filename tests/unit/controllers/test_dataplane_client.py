@@ -21,15 +21,15 @@ Answer = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 @asynccontextmanager
-async def answering(answer: Answer) -> AsyncIterator[str]:
+async def answering(answer: Answer, host: str = "127.0.0.1", port: int = 0) -> AsyncIterator[str]:
     app = web.Application()
     app.router.add_route("*", "/{path:.*}", answer)
     runner = web.AppRunner(app, shutdown_timeout=0.1)
     await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
+    site = web.TCPSite(runner, host, port)
     await site.start()
     try:
-        yield f"http://127.0.0.1:{runner.addresses[0][1]}"
+        yield f"http://{host}:{runner.addresses[0][1]}"
     finally:
         await runner.cleanup()
 
@@ -164,6 +164,54 @@ async def test_nobody_there_is_an_error_that_names_the_address(client: ServerCli
     with pytest.raises(ServerCallError, match=url) as caught:
         await endpoint(client, url).get()
     assert caught.value.status is None
+
+
+async def test_what_is_sent_to_all_reaches_every_address_of_the_name_under_that_name(tmp_path: Path) -> None:
+    seen: list[tuple[str, str, str]] = []
+
+    async def note(request: web.Request) -> web.Response:
+        assert request.transport is not None
+        at = request.transport.get_extra_info("sockname")[0]
+        seen.append((at, request.headers["Host"], await request.text()))
+        return web.Response(status=204)
+
+    async def several(host: str) -> list[str]:
+        assert host == "servers.test"
+        return ["127.0.0.1", "127.0.0.2"]
+
+    client = ServerClient(timeout=timedelta(seconds=2), resolve=several)
+    running = asyncio.create_task(client.run())
+    async with answering(note) as first:
+        port = int(first.rpartition(":")[2])
+        everyone = endpoint(client, f"http://servers.test:{port}")
+        # One that is away is told of, but keeps nobody else from being told.
+        with pytest.raises(ServerCallError, match=r"127\.0\.0\.2"):
+            await everyone.send_to_all("PUT", b"1")
+        async with answering(note, "127.0.0.2", port):
+            await everyone.send_to_all("PUT", b"2")
+    running.cancel()
+    await asyncio.wait([running])
+    name = f"servers.test:{port}"
+    assert sorted(seen) == [("127.0.0.1", name, "1"), ("127.0.0.1", name, "2"), ("127.0.0.2", name, "2")]
+
+
+@pytest.mark.parametrize("found", [[], ["127.0.0.9"]], ids=["none", "one"])
+async def test_a_name_without_several_addresses_is_called_as_it_is(found: list[str]) -> None:
+    async def resolve(_: str) -> list[str]:
+        if not found:
+            raise OSError("no such name")
+        return found
+
+    client = ServerClient(timeout=timedelta(seconds=2), resolve=resolve)
+    running = asyncio.create_task(client.run())
+    async with answering(told) as url:
+        await endpoint(client, url).send_to_all("PUT", b"{}")
+    running.cancel()
+    await asyncio.wait([running])
+
+
+async def test_an_address_is_its_own_only_address() -> None:
+    assert await dataplane.addresses_of("127.0.0.1") == ["127.0.0.1"]
 
 
 async def test_calls_are_counted_by_what_became_of_them(client: ServerClient) -> None:

@@ -23,15 +23,21 @@ from inferencecache.kube.resource import Key
 INTERVAL = timedelta(seconds=30)
 
 
+async def nowhere(_host: str) -> list[str]:
+    return []
+
+
 class Server(ServerClient):
     """Remembers what was sent, and answers with the statuses it is given."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__(resolve=nowhere)
         self.status = 204
         self.sent: list[bytes | None] = []
 
-    async def exchange(self, method: str, url: str, *, token: str, body: bytes | None) -> tuple[int, bytes]:
+    async def exchange(
+        self, method: str, url: str, *, token: str, body: bytes | None, address: str = ""
+    ) -> tuple[int, bytes]:
         self.sent.append(body)
         return self.status, b""
 
