@@ -43,7 +43,7 @@ from inferencecache.server.index.tree import ModelNode, ScopeNode, StatsRow, Tre
 MAX_AHEAD_US: Final = 5_000_000
 
 QUOTA_SLICE: Final = 4096
-"""Keys a single ingest evicts at most for a quota, unless it brought more itself."""
+"""Holds a single ingest removes at most for a quota, about, unless it brought more keys itself."""
 
 _T1: Final = 1
 _T3: Final = 3
@@ -318,14 +318,13 @@ class PrefixIndex:
         if excess <= 0:
             return
         orders = tenant.order_keys()
-        evicted = 0
-        most = min(excess, max(QUOTA_SLICE, 2 * brought))
-        while evicted < most and (victim := orders.oldest()):
+        evicted = removed = 0
+        while evicted < excess and (removed < QUOTA_SLICE or evicted < 2 * brought) and (victim := orders.oldest()):
             order, prefix_hash = victim
             order.recency.discard(prefix_hash)
             for lane in list(order.partition.lanes.values()):
                 if prefix_hash in lane.recency.stamps:
-                    self._remove(lane, (prefix_hash,))
+                    removed += self._remove(lane, (prefix_hash,))
             evicted += 1
         self._tell(EvictionReason.OVER_ENTRIES, name, evicted)
 

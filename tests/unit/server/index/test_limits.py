@@ -267,6 +267,16 @@ def test_a_quota_lowered_very_far_is_reached_in_slices(monkeypatch: pytest.Monke
     assert left == [91, 82, 73, 64, 55, 46, 37, 28, 19, 10]
 
 
+def test_a_slice_counts_what_all_holders_lose(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(index, "QUOTA_SLICE", 9)
+    filled = Filled(*(report(name, blocks(*range(100))) for name in "abc"))
+    filled.rules.quotas["team"] = 5
+    filled.ingest(report("a", stats=HALF))
+    assert filled.index.snapshot().total_prefixes == 97
+    filled.ingest(report("a", blocks("x", "y")))
+    assert filled.index.snapshot().total_prefixes == 95
+
+
 def test_a_report_larger_than_a_slice_does_not_outrun_its_quota(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(index, "QUOTA_SLICE", 10)
     filled = Filled()
