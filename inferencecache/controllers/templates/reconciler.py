@@ -10,16 +10,14 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from inferencecache.api.prompttemplate import PromptTemplate
-from inferencecache.controllers.dataplane.client import ServerCallError
-from inferencecache.controllers.dataplane.fan_out import write_each
 from inferencecache.controllers.dataplane.push import Pusher
+from inferencecache.controllers.dataplane.telling import push_then_tell
 from inferencecache.controllers.templates.document import templates_document
 from inferencecache.controllers.templates.status import template_status
 from inferencecache.kube.client import Client
 from inferencecache.kube.controller import Result
 from inferencecache.kube.informer import Informer
 from inferencecache.kube.resource import Key
-from inferencecache.kube.status import write_status
 
 DOCUMENT: Final = Key("", "templates")
 
@@ -44,29 +42,12 @@ class TemplatePushReconciler:
         """Push what the cache holds. Raises why that, or the status of a template, did not succeed."""
         if self._templates.missing:
             return Result()
-        templates = self._templates.list()
+        templates, now = self._templates.list(), self._now()
         built = templates_document(templates)
-        failure: ServerCallError | None = None
-        again = None
-        try:
-            again = await self._pusher.push(built.document, empty=not templates)
-        except ServerCallError as error:
-            failure = error
-        why, now = str(failure) if failure is not None else "", self._now()
-        pushed = {Key.of(template): template.metadata.generation for template in templates}
 
-        def decide(live: PromptTemplate) -> dict[str, Any] | None:
-            # A newer generation than the one that was pushed is the next pass's to judge.
-            if live.metadata.generation != pushed[Key.of(live)]:
-                return None
-            return template_status(live, built, why, now)
+        def status(live: PromptTemplate, failure: str) -> dict[str, Any] | None:
+            return template_status(live, built, failure, now)
 
-        async def write(template: PromptTemplate) -> None:
-            await write_status(self._client, template, decide)
-
-        unwritten = await write_each(templates, write, what="template status")
-        if failure is not None:
-            raise failure
-        if unwritten is not None:
-            raise unwritten
-        return Result(again)
+        return await push_then_tell(
+            self._client, self._pusher, built.document, templates, status, what="template status"
+        )

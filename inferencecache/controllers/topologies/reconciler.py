@@ -11,9 +11,8 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from inferencecache.api.pdtopology import PDTopology
-from inferencecache.controllers.dataplane.client import ServerCallError
-from inferencecache.controllers.dataplane.fan_out import write_each
 from inferencecache.controllers.dataplane.push import Pusher
+from inferencecache.controllers.dataplane.telling import push_then_tell
 from inferencecache.controllers.topologies.document import topologies_document
 from inferencecache.controllers.topologies.pools import resolve
 from inferencecache.controllers.topologies.status import topology_status
@@ -22,7 +21,6 @@ from inferencecache.kube.controller import Result
 from inferencecache.kube.informer import Change, Informer
 from inferencecache.kube.kinds import Pod
 from inferencecache.kube.resource import Key
-from inferencecache.kube.status import write_status
 
 DOCUMENT: Final = Key("", "topologies")
 
@@ -57,34 +55,18 @@ class TopologyPushReconciler:
         """Push what the caches hold. Raises why that, or the status of a topology, did not succeed."""
         if self._topologies.missing:
             return Result()
-        topologies = self._topologies.list()
+        topologies, now = self._topologies.list(), self._now()
         resolved = {
             Key.of(topology): (topology, resolve(topology, self._pods.list(topology.metadata.namespace)))
             for topology in topologies
         }
         built = topologies_document(resolved)
-        failure: ServerCallError | None = None
-        again = None
-        try:
-            again = await self._pusher.push(built.document, empty=not topologies)
-        except ServerCallError as error:
-            failure = error
-        why, now = str(failure) if failure is not None else "", self._now()
 
-        def decide(live: PDTopology) -> dict[str, Any] | None:
+        def status(live: PDTopology, failure: str) -> dict[str, Any] | None:
             key = Key.of(live)
-            pushed, pools = resolved[key]
-            # A newer generation than the one that was pushed is the next pass's to judge.
-            if live.metadata.generation != pushed.metadata.generation:
-                return None
-            return topology_status(live, pools, left_out=key in built.left_out, failure=why, now=now)
+            _, pools = resolved[key]
+            return topology_status(live, pools, left_out=key in built.left_out, failure=failure, now=now)
 
-        async def write(topology: PDTopology) -> None:
-            await write_status(self._client, topology, decide)
-
-        unwritten = await write_each(topologies, write, what="topology status")
-        if failure is not None:
-            raise failure
-        if unwritten is not None:
-            raise unwritten
-        return Result(again)
+        return await push_then_tell(
+            self._client, self._pusher, built.document, topologies, status, what="topology status"
+        )
