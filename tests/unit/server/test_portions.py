@@ -6,6 +6,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Iterable
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -54,14 +55,15 @@ def said(updates: Iterable[pb.CacheStateUpdate]) -> tuple[list[tuple[object, ...
 
 @given(st.lists(entries(), max_size=10), st.integers(1, 8), st.booleans())
 def test_portions_say_what_the_whole_says(given_entries: list[pb.PrefixEntry], size: int, with_stats: bool) -> None:
-    update = pb.CacheStateUpdate(replica_id="r", hash_scheme="v", adapter_id="b", prefixes=given_entries)
+    update = pb.CacheStateUpdate(replica_id="r", model_id="m", hash_scheme="v", adapter_id="b", prefixes=given_entries)
     if with_stats:
         update.stats.hit_rate = 0.5
-    update.model_id = "m" * 20_000  # beyond what passes as small
     whole = said([update])
-    cut = list(portions(update, size))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "_SMALL_BYTES", -1)
+        cut = list(portions(update, size))
     assert said(cut) == whole
-    assert all((each.replica_id, each.model_id) == ("r", update.model_id) for each in cut)
+    assert all((each.replica_id, each.model_id) == ("r", "m") for each in cut)
     limit = size + max((len(entry.block_hashes) for entry in given_entries), default=0)
     assert all(sum(1 + len(entry.block_hashes) for entry in each.prefixes) <= max(limit, size) for each in cut)
 
