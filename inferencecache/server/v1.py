@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Annotated, Any, Final, TypeVar
@@ -24,7 +25,7 @@ from inferencecache.server.portions import apportioned
 from inferencecache.server.rpc.messages import MAX_MESSAGE
 from inferencecache.server.services import Services
 from inferencecache.server.streams import StreamEnded
-from inferencecache.server.web import BodyTooLong, BodyTooSlow, read_body
+from inferencecache.server.web import LONG_BODY, BodyTooLong, BodyTooSlow, read_body
 from inferencecache.wire.v1alpha1 import inferencecache_pb2 as pb
 
 MESSAGES: Final = (
@@ -64,7 +65,8 @@ PREFIX: Final = "/v1"
 
 _JSON: Final = "application/json"
 _LINES: Final = "application/x-ndjson"
-_LONG_BODY: Final = 32 << 10
+LONG_BODIES: Final = 16
+"""Long bodies that are read and parsed at a time. The others wait in their sockets: all would fill the memory."""
 
 M = TypeVar("M", bound=Message)
 T = TypeVar("T")
@@ -78,9 +80,23 @@ class _HttpCall:
     cancelled: bool = False
 
 
+class _Bodies:
+    """The bodies of requests, read and parsed, but not too many long ones at a time."""
+
+    def __init__(self) -> None:
+        self._room = asyncio.Semaphore(LONG_BODIES)
+
+    async def parsed(self, http: Request, read: Callable[[bytes], T]) -> T:
+        """What a body says. A long one is parsed in a thread, as JSON is slow enough to keep others waiting."""
+        async with AsyncExitStack() as held:
+            body = await read_body(http, MAX_MESSAGE, lambda: held.enter_async_context(self._room))
+            return read(body) if len(body) <= LONG_BODY else await asyncio.to_thread(read, body)
+
+
 def v1_router(services: Services, ingestion: Ingestion) -> APIRouter:
     """The routes, to be included in an app."""
     router = APIRouter(prefix=PREFIX)
+    bodies = _Bodies()
 
     async def lookup_route(request: pb.LookupRouteRequest) -> Message:
         reply = services.lookup_route(request, _HttpCall())
@@ -95,6 +111,7 @@ def v1_router(services: Services, ingestion: Ingestion) -> APIRouter:
 
     _add(
         router,
+        bodies,
         "/lookup-route",
         pb.LookupRouteRequest,
         pb.LookupRouteResponse,
@@ -103,6 +120,7 @@ def v1_router(services: Services, ingestion: Ingestion) -> APIRouter:
     )
     _add(
         router,
+        bodies,
         "/lookup-pd-route",
         pb.LookupPDRouteRequest,
         pb.LookupPDRouteResponse,
@@ -111,20 +129,21 @@ def v1_router(services: Services, ingestion: Ingestion) -> APIRouter:
     )
     _add(
         router,
+        bodies,
         "/render-template",
         pb.RenderTemplateRequest,
         pb.RenderTemplateResponse,
         render_template,
         "A PromptTemplate, rendered, with the hash of its stable prefix.",
     )
-    _add_ingestion(router, services, ingestion)
+    _add_ingestion(router, bodies, services, ingestion)
     _add_reads(router, services)
     return router
 
 
-def _add_ingestion(router: APIRouter, services: Services, ingestion: Ingestion) -> None:
+def _add_ingestion(router: APIRouter, bodies: _Bodies, services: Services, ingestion: Ingestion) -> None:
     async def report(http: Request) -> Response:
-        updates = await _parsed(_updates, await read_body(http, MAX_MESSAGE))
+        updates = await bodies.parsed(http, _updates)
         reporter = await ingestion.identify(http.headers.get("authorization", ""))
         for update in updates:
             reporter.require(update.tenant_id)
@@ -137,7 +156,7 @@ def _add_ingestion(router: APIRouter, services: Services, ingestion: Ingestion) 
         return _answer(pb.Ack(accepted=True))
 
     async def publish(http: Request) -> Response:
-        event = await _parsed(_reader(pb.CacheEvent), await read_body(http, MAX_MESSAGE))
+        event = await bodies.parsed(http, _reader(pb.CacheEvent))
         reporter = await ingestion.identify(http.headers.get("authorization", ""))
         reporter.require(event.tenant_id)
         reply = services.publish_event(event)
@@ -198,6 +217,7 @@ def _add_reads(router: APIRouter, services: Services) -> None:
 
 def _add(
     router: APIRouter,
+    bodies: _Bodies,
     path: str,
     request: type[Message],
     response: type[Message],
@@ -207,7 +227,7 @@ def _add(
     """A path that takes one message and gives one."""
 
     async def endpoint(http: Request) -> Response:
-        return _answer(await answer(await _parsed(_reader(request), await read_body(http, MAX_MESSAGE))))
+        return _answer(await answer(await bodies.parsed(http, _reader(request))))
 
     router.add_api_route(
         path, _guarded(endpoint), methods=["POST"], summary=request.DESCRIPTOR.name.removesuffix("Request"),
@@ -233,11 +253,6 @@ def _guarded(endpoint: Callable[[Request], Awaitable[Response]]) -> Callable[[Re
     # FastAPI reads the signature, where `Request` must be the class and not its name.
     guarded.__annotations__ = {"http": Request, "return": Response}
     return guarded
-
-
-async def _parsed(read: Callable[[bytes], T], body: bytes) -> T:
-    """What a body says. A long one is read in a thread, as JSON is slow enough to keep others waiting."""
-    return read(body) if len(body) <= _LONG_BODY else await asyncio.to_thread(read, body)
 
 
 def _reader(kind: type[M]) -> Callable[[bytes], M]:

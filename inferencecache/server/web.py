@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import Final
 
 import uvicorn
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
@@ -18,6 +18,8 @@ HEADER_SECONDS: Final = 5.0
 BODY_SECONDS: Final = 10.0
 KEEP_ALIVE_SECONDS: Final = 120
 STOP_SECONDS: Final = 2
+LONG_BODY: Final = 32 << 10
+"""Bytes from which on a body is worth a thought: it costs time to parse, and memory while it arrives."""
 
 
 class BodyTooLong(Exception):
@@ -25,11 +27,14 @@ class BodyTooLong(Exception):
 
 
 class BodyTooSlow(Exception):
-    """A request's body did not arrive in time."""
+    """A request's body did not arrive in time, or its client left."""
 
 
-async def read_body(request: Request, limit: int) -> bytes:
-    """The whole body. Raises `BodyTooLong` beyond `limit` bytes, `BodyTooSlow`."""
+async def read_body(request: Request, limit: int, on_long: Callable[[], Awaitable[object]] | None = None) -> bytes:
+    """The whole body. Raises `BodyTooLong` beyond `limit` bytes, `BodyTooSlow`.
+
+    One of over `LONG_BODY` bytes is read on when `on_long` has returned; that counts as the client's time.
+    """
     parts = []
     size = 0
     try:
@@ -39,8 +44,13 @@ async def read_body(request: Request, limit: int) -> bytes:
                 if size > limit:
                     raise BodyTooLong(f"the body is longer than {limit} bytes")
                 parts.append(part)
+                if on_long is not None and size > LONG_BODY:
+                    await on_long()
+                    on_long = None
     except TimeoutError as error:
         raise BodyTooSlow(f"the body did not arrive within {BODY_SECONDS:g} s") from error
+    except ClientDisconnect as error:
+        raise BodyTooSlow("the client left before its body had arrived") from error
     return b"".join(parts)
 
 

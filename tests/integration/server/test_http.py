@@ -13,6 +13,7 @@ import aiohttp
 import pytest
 
 from inferencecache.server import web
+from inferencecache.server.v1 import LONG_BODIES
 from tests.integration.server.running import Running, get, request, running
 
 A, B = (base64.b64encode(bytes([number]) * 8).decode() for number in (1, 2))
@@ -300,6 +301,40 @@ async def test_an_idle_connection_outlives_the_limit_for_headers(server: Running
             assert await reader.readexactly(3) == b"ok\n"
         await asyncio.sleep(2 * header_seconds)
     writer.close()
+
+
+async def test_long_bodies_that_do_not_end_hold_up_other_long_ones_only(server: Running) -> None:
+    long = json.dumps(UPDATE).encode() + b" " * web.LONG_BODY
+    begun = b"POST /v1/cache-state HTTP/1.1\r\nHost: x\r\nContent-Length: 4000000\r\n\r\n" + b" " * (2 * web.LONG_BODY)
+    idlers = [await asyncio.open_connection("127.0.0.1", server.ports.http) for _ in range(LONG_BODIES)]
+    for _, writer in idlers:
+        writer.write(begun)
+        await writer.drain()
+    for _ in range(20):  # until what they sent has been read
+        held_up = asyncio.create_task(post(server, "/v1/cache-state", long))
+        if not (await asyncio.wait([held_up], timeout=0.5))[0]:
+            break
+    assert not held_up.done()
+    assert (await post(server, "/v1/lookup-route", LOOKUP))[0] == 200
+    assert not held_up.done()
+    for _, writer in idlers:
+        writer.close()
+    async with asyncio.timeout(5):
+        assert (await held_up)[0] == 200
+
+
+async def test_a_client_that_is_gone_in_the_middle_of_its_body_is_forgotten(
+    server: Running, caplog: pytest.LogCaptureFixture
+) -> None:
+    for _ in range(5):
+        _, writer = await asyncio.open_connection("127.0.0.1", server.ports.http)
+        writer.write(b"POST /v1/cache-state HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n{")
+        await writer.drain()
+        await asyncio.sleep(0.05)
+        writer.close()
+        await writer.wait_closed()
+    assert (await get(server.url("/healthz")))[0] == 200
+    assert not caplog.records
 
 
 async def test_a_client_that_is_gone_before_its_answer_is_forgotten(server: Running) -> None:
