@@ -2,8 +2,9 @@
 
 What is compared comes from the caches, so that nothing is asked of the API server while nothing differs. Before a write
 the object is read live and the wanted state worked out once more from that: an autoscaler's count must not be undone
-by a cache that is behind. The backend is read once more, too: its deletion may not have reached the cache when that of
-a child already has (decision F2). What is told afterwards is what the write answered, never an older copy.
+by a cache that is behind. Before the first write of a pass the backend is read once more, too: its deletion may not
+have reached the cache when that of a child already has (decision F2). What is told afterwards is what the write
+answered, never an older copy.
 """
 
 from __future__ import annotations
@@ -95,22 +96,22 @@ class Actor:
 
     async def _manage(self, backend: CacheBackend, store: Workload) -> Outcome:
         kind = workload_kind(backend)
-        failures = _Failures()
+        failures, stays = _Failures(), _Stays(self._client, backend)
         with failures.of(Deployment if kind is StatefulSet else StatefulSet, backend):
             await self._remove(Deployment if kind is StatefulSet else StatefulSet, backend)
         workload = service = None
         if not failures:
             with failures.of(kind, backend):
-                workload = await self._ensure(kind, backend, store, lambda children: children.workload)
+                workload = await self._ensure(kind, backend, store, lambda children: children.workload, stays)
         if failures:
             # A Service or an autoscaler must not point at a workload that may be somebody else's.
             workload = self._owned(kind, backend)
             service = self._owned(Service, backend)
         else:
             with failures.of(Service, backend):
-                service = await self._ensure(Service, backend, store, lambda children: children.service)
+                service = await self._ensure(Service, backend, store, lambda children: children.service, stays)
             with failures.of(HorizontalPodAutoscaler, backend):
-                await self._autoscale(backend, store)
+                await self._autoscale(backend, store, stays)
         return Outcome(
             workload=workload,
             rollout=_rollout(backend, store, workload),
@@ -119,14 +120,19 @@ class Actor:
             error=failures.error,
         )
 
-    async def _autoscale(self, backend: CacheBackend, store: Workload) -> None:
+    async def _autoscale(self, backend: CacheBackend, store: Workload, stays: _Stays) -> None:
         if children_for(backend, store, None).autoscaler is None:
             await self._remove(HorizontalPodAutoscaler, backend)
         else:
-            await self._ensure(HorizontalPodAutoscaler, backend, store, lambda children: children.autoscaler)
+            await self._ensure(HorizontalPodAutoscaler, backend, store, lambda children: children.autoscaler, stays)
 
     async def _ensure(
-        self, kind: type[Kind], backend: CacheBackend, store: Workload, pick: Callable[[Children], Manifest | None]
+        self,
+        kind: type[Kind],
+        backend: CacheBackend,
+        store: Workload,
+        pick: Callable[[Children], Manifest | None],
+        stays: _Stays,
     ) -> Manifest:
         """The child as it is once it is as wanted."""
 
@@ -144,28 +150,24 @@ class Actor:
             if covers(desired, cached) and not stray(desired, cached, paths):
                 return cached
         live = await self._live(kind, Key.of(backend))
-        await self._check_stays(backend)
+        await stays.check()
         if live is None:
             # Just read, so not read again; without force, a namesake made in this moment is a conflict, not ours.
             return await self._client.apply(wanted(None), owner=backend, force=False)
         written = await apply_child(self._client, wanted(live), live, backend, paths)
         return live if written is None else written
 
-    async def _check_stays(self, backend: CacheBackend) -> None:
-        try:
-            now = await self._client.get(CacheBackend, Key.of(backend))
-        except NotFound:
-            raise BackendIsLeaving from None
-        if now.metadata.uid != backend.metadata.uid or now.metadata.deletion_timestamp is not None:
-            raise BackendIsLeaving
-
     # ------------------------------------------------------------------------------------------------------ removing
 
     async def _remove(self, kind: type[Kind], backend: CacheBackend) -> None:
-        """Delete the child if it is ours. After a change of spec the cache may be behind, and live is asked."""
+        """Delete the child if it is ours. After a change of spec the cache may be behind, and live is asked.
+
+        A backend of the first generation never wanted anything else, so there is nothing that could be left.
+        """
         key = Key.of(backend)
         child = self._owned(kind, backend)
-        if child is None and backend.status.observed_generation != backend.metadata.generation:
+        generation = backend.metadata.generation
+        if child is None and generation > 1 and backend.status.observed_generation != generation:
             child = await self._live(kind, key)
         if child is None or not _is_ours(child, backend) or child["metadata"].get("deletionTimestamp"):
             return
@@ -183,6 +185,27 @@ class Actor:
         found = self._informers[kind].get(Key.of(backend))
         manifest: Manifest | None = msgspec.to_builtins(found) if found is not None else None
         return manifest if manifest is not None and _is_ours(manifest, backend) else None
+
+
+class _Stays:
+    """Makes sure, once per pass and before its first write, that the backend is there to stay (decision F2)."""
+
+    def __init__(self, client: Client, backend: CacheBackend) -> None:
+        self._client = client
+        self._backend = backend
+        self._checked = False
+
+    async def check(self) -> None:
+        """Raises `BackendIsLeaving`."""
+        if self._checked:
+            return
+        try:
+            now = await self._client.get(CacheBackend, Key.of(self._backend))
+        except NotFound:
+            raise BackendIsLeaving from None
+        if now.metadata.uid != self._backend.metadata.uid or now.metadata.deletion_timestamp is not None:
+            raise BackendIsLeaving
+        self._checked = True
 
 
 class _Failures:
