@@ -33,6 +33,7 @@ INSTANCE_FIELD: Final = b"inferencecache-instance"
 _CONNECT_SECONDS: Final = 5.0
 _ASSUMED_STREAMS: Final = 100
 _MAX_FIELD_LIST: Final = 65_536
+_MAX_FRAGMENTS: Final = 64
 _MAX_ANSWER: Final = 4 << 20
 _CREDIT: Final = 16_384
 """Bytes that arrive before the server is told that it may send as many more; a quarter of what it may at first."""
@@ -412,7 +413,7 @@ class _Connection(asyncio.Protocol):
                 raise _Broken("a continuation of nothing")
             _, first_flags, parts = self._block
             parts.append(payload)
-            if sum(map(len, parts)) > _MAX_FIELD_LIST:
+            if len(parts) > _MAX_FRAGMENTS or sum(map(len, parts)) > _MAX_FIELD_LIST:
                 raise _Broken("a field block without end")
             self._take_block(stream_id, first_flags | flags & frames.END_HEADERS, parts)
         elif kind == frames.DATA:
@@ -585,4 +586,4 @@ def _read_head(fields: Sequence[tuple[bytes, bytes]]) -> _Head:
 
 
 def _number(text: bytes | None) -> int | None:
-    return int(text) if text is not None and text.isdigit() else None
+    return int(text) if text is not None and text.isdigit() and len(text) < 10 else None

@@ -288,6 +288,24 @@ async def test_the_life_of_a_server_is_what_it_says_on_this_connection() -> None
         assert channel.instance == ""
 
 
+async def test_a_status_that_no_call_has_is_none() -> None:
+    async with (
+        scripted(lambda stream_id: whole(stream_id, trailers=literal(b"grpc-status", b"9" * 5000))) as address,
+        channel_to(address) as channel,
+    ):
+        with pytest.raises(RpcError, match="an answer without a status"):
+            await channel.call(ECHO, b"", 10)
+
+
+async def test_a_field_block_of_nothing_that_does_not_end_is_given_up() -> None:
+    def answer(stream_id: int) -> bytes:
+        return frame(frames.HEADERS, 0, stream_id, HEAD) + frame(frames.CONTINUATION, 0, stream_id, b"") * 100
+
+    async with scripted(answer) as address, channel_to(address) as channel:
+        with pytest.raises(RpcError, match="a field block without end"):
+            await channel.call(ECHO, b"", 10)
+
+
 @settings(max_examples=40, deadline=None)
 @given(st.binary(max_size=60), st.integers(0, 9), st.integers(0, 255))
 def test_no_bytes_of_a_server_do_worse_than_fail_the_call(payload: bytes, kind: int, flags: int) -> None:
