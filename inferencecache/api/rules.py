@@ -6,7 +6,10 @@ well, so that it holds while the webhook is down; each rule carries the number o
 * names that the schema does not know: other objects (P3, T2), annotations and the namespace (V35, V10), adapters
   (V38–V40, V47–V50);
 * text whose length has no bound, taken apart (the largest capacity of a worker, A6);
-* every entry of a list or map without a bound (V9b, V14, V15, V17, V19–V21, V42–V45): their cost has none either.
+* every entry of a list or map without a bound (V9b, V14, V15, V17, V19–V21, V42–V45): their cost has none either;
+* combinations that the operator itself answers, once stored, with a condition that names them (an external endpoint:
+  V6, V7), by running one replica where only one may run (V12, V12b, V37, V37b), or by running nothing (V1, V22–V22c,
+  V31, V33, V41): they do no harm, and a backup that holds them can be restored.
 
 A stored object that broke a rule before the rule came stays editable (decision A7). The API server sees to that where
 a rule is about one value that did not change; a rule over a whole block has an `excuse` for what the stored block
@@ -21,7 +24,6 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from inferencecache.api import constants as c
-from inferencecache.api.endpoint import EndpointError, parse_endpoint
 from inferencecache.api.quantity import Quantity
 
 Block = Mapping[str, Any]
@@ -185,20 +187,10 @@ SERVICE_NAME: Final = Rule(
     excuse="true",  # what is stored has its name for good
 )
 
-# Two patterns instead of one: the cost of a match grows with the length of its pattern.
-_SHAPE: Final = r"([^\\pZ\\p{Cc}/?#:\\[][^\\pZ\\p{Cc}/?#:]*|\\[[^\\pZ\\p{Cc}/?#\\]]+\\]):[0-9]+"
-_PORT: Final = r":0{0,15}([1-9]\\d{0,3}|[1-5]\\d{4}|6[0-4]\\d{3}|65[0-4]\\d\\d|655[0-2]\\d|6553[0-5])"
-
 
 _MANAGED: Final = f"(self.ownership == '{c.OWNERSHIP_MANAGED}')"
 _EXTERNAL: Final = f"(self.ownership == '{c.OWNERSHIP_EXTERNAL}')"
 _BLANK: Final = "(!has(self.endpoint) || self.endpoint.trim() == '')"
-
-_SAME_ADDRESS: Final = (
-    "oldSelf.value().provider == self.provider && has(oldSelf.value().endpoint)"
-    " && oldSelf.value().endpoint == self.endpoint"
-)
-_PORT_NUMBER: Final = re.compile(r":[0-9]+(?=\s*$)")
 
 
 def _is_external(storage: Block) -> bool:
@@ -207,37 +199,6 @@ def _is_external(storage: Block) -> bool:
 
 def _is_blank(storage: Block) -> bool:
     return not (_at(storage, "endpoint") or "").strip()
-
-
-def _is_address(provider: str, endpoint: str) -> bool:
-    try:
-        parse_endpoint(provider, endpoint)
-    except EndpointError:
-        return False
-    return True
-
-
-def _address_rule(provider: str, scheme: str, told: str) -> Rule:
-    """The grammar of external addresses, which `endpoint` parses; `scheme` is the pattern of what may come first."""
-
-    def broken(storage: Block) -> bool:
-        given = storage["provider"] == provider and _is_external(storage) and not _is_blank(storage)
-        return given and not _is_address(provider, _PORT_NUMBER.sub(":1", storage["endpoint"]))
-
-    return _never(
-        "V7",
-        f"{_EXTERNAL} && self.provider == '{provider}' && !{_BLANK}"
-        f" && !self.endpoint.trim().matches('^{scheme}{_SHAPE}$')",
-        broken,
-        ".endpoint",
-        f"endpoint must be host:port, an IPv6 address in brackets, no path, and {told}: correct it",
-        excuse=_SAME_ADDRESS,
-    )
-
-
-def _has_bad_port(storage: Block) -> bool:
-    port = re.search(r":([0-9]+)\s*$", storage.get("endpoint") or "")
-    return _is_external(storage) and port is not None and not 1 <= int(port[1][:20]) <= 65535
 
 
 def _block_rules(provider: str, block: str) -> tuple[Rule, Rule]:
@@ -271,26 +232,6 @@ STORAGE: Final[tuple[Rule, ...]] = (
         "a Managed endpoint is observed in status.endpoint: remove endpoint, or set ownership External",
         FORBIDDEN,
     ),
-    _never(
-        "V6",
-        f"{_EXTERNAL} && {_BLANK}",
-        lambda s: _is_external(s) and _is_blank(s),
-        ".endpoint",
-        "endpoint is needed for ownership External: set host:port",
-        REQUIRED,
-    ),
-    _address_rule(c.PROVIDER_REDIS, "", "no scheme"),
-    _address_rule(c.PROVIDER_LMCACHE_SERVER, "((?i:lm)://)?", "no scheme but lm://"),
-    _address_rule(c.PROVIDER_MOONCAKE, "((?i:mooncakestore)://)?", "no scheme but mooncakestore://"),
-    _never(
-        "V7",
-        f"{_EXTERNAL} && !{_BLANK} && self.endpoint.trim().matches(':[0-9]+$')"
-        f" && !self.endpoint.trim().matches('{_PORT}$')",
-        _has_bad_port,
-        ".endpoint",
-        "endpoint must end in a port in 1-65535: write host:port",
-        excuse=_SAME_ADDRESS,
-    ),
     *_block_rules(c.PROVIDER_REDIS, "redis"),
     *_block_rules(c.PROVIDER_LMCACHE_SERVER, "lmCacheServer"),
     *_block_rules(c.PROVIDER_MOONCAKE, "mooncake"),
@@ -302,7 +243,6 @@ STORAGE: Final[tuple[Rule, ...]] = (
 
 _HICACHE: Final = f"(has(self.type) && self.type == '{c.TYPE_HICACHE}')"
 _LMCACHE: Final = f"(!has(self.type) || self.type == '{c.TYPE_LMCACHE}')"
-_VLLM: Final = f"(self.runtime == '{c.RUNTIME_VLLM}')"
 _SGLANG: Final = f"(self.runtime == '{c.RUNTIME_SGLANG}')"
 _EVENTS_ONLY: Final = (
     f"(has(self.integration) && has(self.integration.mode) && self.integration.mode == '{c.MODE_EVENTS_ONLY}')"
@@ -314,17 +254,11 @@ _ROLE: Final = (
     f"(has(self.integration) && has(self.integration.role) && self.integration.role != '{c.ROLE_READ_WRITE}')"
 )
 _FAILS_CLOSED: Final = "(has(self.integration) && has(self.integration.failOpen) && !self.integration.failOpen)"
-_MANY: Final = "(has(self.replicas) && self.replicas > 1)"
 
 
 def _provider_is(*providers: str) -> str:
     tests = " || ".join(f"self.remoteStorage.provider == '{provider}'" for provider in providers)
     return f"(has(self.remoteStorage) && ({tests}))"
-
-
-def _managed(provider: str) -> str:
-    owner = f"self.remoteStorage.ownership == '{c.OWNERSHIP_MANAGED}'"
-    return f"(has(self.remoteStorage) && self.remoteStorage.provider == '{provider}' && {owner})"
 
 
 def _is_hicache(spec: Block) -> bool:
@@ -351,32 +285,11 @@ def _uses(spec: Block, *providers: str) -> bool:
     return _at(spec, "remoteStorage", "provider") in providers
 
 
-def _runs(spec: Block, provider: str) -> bool:
-    return _uses(spec, provider) and _at(spec, "remoteStorage", "ownership") == c.OWNERSHIP_MANAGED
-
-
 def _has_worker(spec: Block) -> bool:
     return _is_sglang_lmcache(spec) and not _is_events_only(spec)
 
 
-_SINGLE_MASTER: Final = "a managed Mooncake master is a singleton on the host network"
-_SINGLE_REDIS: Final = "the managed Redis of SGLang is a single, non-clustered one"
-_REDIS_OF_SGLANG: Final = f"{_SGLANG} && {_LMCACHE} && !{_EVENTS_ONLY} && {_managed(c.PROVIDER_REDIS)}"
-
-
-def _is_redis_of_sglang(spec: Block) -> bool:
-    return _has_worker(spec) and _runs(spec, c.PROVIDER_REDIS)
-
-
 BACKEND: Final[tuple[Rule, ...]] = (
-    _never(
-        "V1",
-        "!has(self.remoteStorage) && has(self.autoscaling)",
-        lambda s: not _has(s, "remoteStorage") and _has(s, "autoscaling"),
-        ".autoscaling",
-        "a host-only backend (no spec.remoteStorage) has no provider workload to scale: remove autoscaling",
-        FORBIDDEN,
-    ),
     _never(
         "V2",
         f"has(self.lmCache) && !{_LMCACHE}",
@@ -394,20 +307,6 @@ BACKEND: Final[tuple[Rule, ...]] = (
         REQUIRED,
     ),
     _never(
-        "V12",
-        f"{_managed(c.PROVIDER_MOONCAKE)} && {_MANY}",
-        lambda s: _runs(s, c.PROVIDER_MOONCAKE) and (_at(s, "replicas") or 0) > 1,
-        ".replicas",
-        f"{_SINGLE_MASTER}; a second one clashes on ports or splits the store: use 0 or 1 replicas",
-    ),
-    _never(
-        "V12b",
-        f"{_managed(c.PROVIDER_MOONCAKE)} && has(self.autoscaling)",
-        lambda s: _runs(s, c.PROVIDER_MOONCAKE) and _has(s, "autoscaling"),
-        ".autoscaling",
-        f"{_SINGLE_MASTER} and cannot be scaled: remove autoscaling",
-    ),
-    _never(
         "V13",
         f"{_HOST_NETWORK} && !{_provider_is(c.PROVIDER_MOONCAKE)}",
         lambda s: bool(_at(s, "integration", "engineHostNetwork")) and not _uses(s, c.PROVIDER_MOONCAKE),
@@ -421,30 +320,6 @@ BACKEND: Final[tuple[Rule, ...]] = (
         lambda s: _has_worker(s) and (_at(s, "lmCache", "chunkSizeTokens") or 0) > 65536,
         ".lmCache.chunkSizeTokens",
         "the SGLang worker accepts 1-65536 tokens: choose a smaller chunkSizeTokens",
-    ),
-    _never(
-        "V22",
-        f"{_EVENTS_ONLY} && !{_LMCACHE}",
-        lambda s: _is_events_only(s) and not _is_lmcache(s),
-        ".integration.mode",
-        f"{c.MODE_EVENTS_ONLY} works only with spec.type={c.TYPE_LMCACHE}: change the mode, or the type",
-        FORBIDDEN,
-    ),
-    _never(
-        "V22b",
-        f"{_EVENTS_ONLY} && has(self.autoscaling)",
-        lambda s: _is_events_only(s) and _has(s, "autoscaling"),
-        ".autoscaling",
-        "an EventsOnly backend has no server workload to scale: remove autoscaling",
-        FORBIDDEN,
-    ),
-    _never(
-        "V22c",
-        f"{_EVENTS_ONLY} && has(self.remoteStorage)",
-        lambda s: _is_events_only(s) and _has(s, "remoteStorage"),
-        ".remoteStorage",
-        "an EventsOnly backend provisions no provider: remove remoteStorage",
-        FORBIDDEN,
     ),
     _never(
         "V23",
@@ -485,13 +360,6 @@ BACKEND: Final[tuple[Rule, ...]] = (
         "sizeGB and ratio of hiCache are mutually exclusive: set exactly one",
     ),
     _never(
-        "V31",
-        f"{_HICACHE} && !{_SGLANG}",
-        lambda s: _is_hicache(s) and s["runtime"] != c.RUNTIME_SGLANG,
-        ".runtime",
-        f"spec.type={c.TYPE_HICACHE} needs runtime {c.RUNTIME_SGLANG}: change the runtime, or the type",
-    ),
-    _never(
         "V32",
         f"{_HICACHE} && (!has(self.engineSelector) || !has(self.engineSelector.matchLabels)"
         " || size(self.engineSelector.matchLabels) == 0)",
@@ -499,14 +367,6 @@ BACKEND: Final[tuple[Rule, ...]] = (
         ".engineSelector.matchLabels",
         "matchLabels must select the engine Pods of an engine-local cache: give at least one label",
         REQUIRED,
-    ),
-    _never(
-        "V33",
-        f"{_HICACHE} && has(self.autoscaling)",
-        lambda s: _is_hicache(s) and _has(s, "autoscaling"),
-        ".autoscaling",
-        "HiCache is engine-local, there is nothing to scale: remove autoscaling",
-        FORBIDDEN,
     ),
     _never(
         "V34",
@@ -535,41 +395,6 @@ BACKEND: Final[tuple[Rule, ...]] = (
         lambda s: _is_sglang_lmcache(s) and _has_role(s),
         ".integration.role",
         f"SGLang has no producer/consumer split: set role {c.ROLE_READ_WRITE}, or remove it",
-    ),
-    _never(
-        "V37",
-        f"{_REDIS_OF_SGLANG} && {_MANY}",
-        lambda s: _is_redis_of_sglang(s) and (_at(s, "replicas") or 0) > 1,
-        ".replicas",
-        f"{_SINGLE_REDIS}; a second replica partitions the cache: use 0 or 1 replicas",
-    ),
-    _never(
-        "V37b",
-        f"{_REDIS_OF_SGLANG} && has(self.autoscaling)",
-        lambda s: _is_redis_of_sglang(s) and _has(s, "autoscaling"),
-        ".autoscaling",
-        f"{_SINGLE_REDIS} and cannot be scaled: remove autoscaling",
-    ),
-    _never(
-        "V41",
-        f"{_VLLM} && {_LMCACHE} && {_provider_is(c.PROVIDER_REDIS)}",
-        lambda s: s["runtime"] == c.RUNTIME_VLLM and _is_lmcache(s) and _uses(s, c.PROVIDER_REDIS),
-        ".remoteStorage.provider",
-        "vLLM with LMCache does not speak RESP: choose provider LMCacheServer or Mooncake",
-    ),
-    _never(
-        "V41",
-        f"{_SGLANG} && {_LMCACHE} && {_provider_is(c.PROVIDER_LMCACHE_SERVER, c.PROVIDER_MOONCAKE)}",
-        lambda s: _is_sglang_lmcache(s) and _uses(s, c.PROVIDER_LMCACHE_SERVER, c.PROVIDER_MOONCAKE),
-        ".remoteStorage.provider",
-        "SGLang with LMCache speaks only RESP: choose provider Redis, or remove remoteStorage",
-    ),
-    _never(
-        "V41",
-        f"{_SGLANG} && {_HICACHE} && has(self.remoteStorage)",
-        lambda s: s["runtime"] == c.RUNTIME_SGLANG and _is_hicache(s) and _has(s, "remoteStorage"),
-        ".remoteStorage.provider",
-        "HiCache takes no provider of a remote store: remove remoteStorage",
     ),
 )
 """Rules over `spec` of a CacheBackend, in the order of their rows."""

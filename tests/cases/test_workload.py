@@ -31,7 +31,6 @@ from inferencecache.kube.manager import Manager, Options
 from inferencecache.kube.resource import Key, Resource, path_of
 from tests.cases.cache_server import PlayedServer
 from tests.cases.corpus import Case, cases, name_of, replaced, same
-from tests.integration.api.laxer import without_rules
 from tests.integration.controllers.rest import at_rest
 
 _ADDRESS_REPAIR = "ipallocator-repair-controller"  # part of the API server, which comments on new Services at times
@@ -275,7 +274,7 @@ def control_plane() -> Iterator[ControlPlane]:
 
 @pytest.mark.parametrize("case", cases("workload"), ids=name_of)
 async def test_recorded_workload(case: Case, client: Client) -> None:
-    await install_crds(client, without_rules(crds()))
+    await install_crds(client, [dict(crd) for crd in crds()])
     backends = case.all("backend")
     namespace = backends[0]["metadata"]["namespace"]
     await client.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}})

@@ -17,6 +17,7 @@ from typing import Any
 import grpc
 import pytest
 
+from tests.integration.kube.waiting import eventually
 from tests.integration.server.running import Stub, get, update
 
 COMMAND = [sys.executable, "-c", "from inferencecache.cli.main import main; main()", "server"]
@@ -92,9 +93,8 @@ async def test_a_server_with_open_streams_is_gone_within_five_seconds(number: si
         async with grpc.aio.insecure_channel(started["grpc_addr"]) as channel:
             calls = [Stub(channel).method("ReportCacheState")() for _ in range(20)]
             await asyncio.gather(*(call.write(update("pod-a", [A])) for call in calls))
-            async with asyncio.timeout(10):  # what is written is not yet applied
-                while (await Stub(channel).lookup([A])).reason_code != "PREFIX_MATCH":
-                    await asyncio.sleep(0.01)
+            # What is written is not yet applied.
+            await eventually(lambda: Stub(channel).lookup([A]), lambda answer: answer.reason_code == "PREFIX_MATCH")
             host, _, port = started["http_addr"].rpartition(":")
             idle = socket.create_connection((host, int(port)))
             loop = asyncio.get_running_loop()

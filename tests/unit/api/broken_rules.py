@@ -34,34 +34,8 @@ def resources(**more: Any) -> Spec:
 
 
 BACKENDS: list[tuple[str, Spec, set[str]]] = [
-    ("V1", {**VLLM, "autoscaling": SCALED}, {"spec.autoscaling"}),
     ("V2", {**HICACHE, "lmCache": {}}, {"spec.lmCache"}),
     ("V5", {**VLLM, "remoteStorage": store(endpoint="h:1")}, {"spec.remoteStorage.endpoint"}),
-    ("V6", {**VLLM, "remoteStorage": store(ownership="External")}, {"spec.remoteStorage.endpoint"}),
-    ("V6", {**VLLM, "remoteStorage": external(" \t\u00a0")}, {"spec.remoteStorage.endpoint"}),
-    *(
-        ("V7", {**VLLM, "remoteStorage": external(endpoint)}, {"spec.remoteStorage.endpoint"})
-        for endpoint in (
-            *("h", "h:", ":8200", "lm://", "2001:db8::1", "[::1]", "[::1]:8200:bad", "h:0", "h:65536", "h:redis"),
-            *(
-                "h h:1",
-                "h:1/p",
-                "https://h:443",
-                "lm://lm://h:1",
-                "h:１",
-                "h\u0085h:1",
-                "h\u2028h:1",
-                "[]:1",
-                "h:99999",
-            ),
-        )
-    ),
-    ("V7", {**SGLANG, "remoteStorage": external("lm://h:1", "Redis")}, {"spec.remoteStorage.endpoint"}),
-    (
-        "V7",
-        {**VLLM, "remoteStorage": external("mooncakestore://lm://h:1", "Mooncake")},
-        {"spec.remoteStorage.endpoint"},
-    ),
     ("V8", {**VLLM, "remoteStorage": store(redis={})}, {"spec.remoteStorage.redis"}),
     ("V8", {**SGLANG, "remoteStorage": store("Redis", lmCacheServer={})}, {"spec.remoteStorage.lmCacheServer"}),
     ("V8", {**VLLM, "remoteStorage": store(mooncake={})}, {"spec.remoteStorage.mooncake"}),
@@ -75,8 +49,6 @@ BACKENDS: list[tuple[str, Spec, set[str]]] = [
         {**VLLM, "remoteStorage": store(), "replicas": 0, "autoscaling": {"maxReplicas": 2}},
         {"spec.autoscaling.minReplicas"},
     ),
-    ("V12", {**VLLM, "remoteStorage": store("Mooncake"), "replicas": 2}, {"spec.replicas"}),
-    ("V12b", {**VLLM, "remoteStorage": store("Mooncake"), "autoscaling": SCALED}, {"spec.autoscaling"}),
     ("V13", {**VLLM, "integration": {"engineHostNetwork": True}}, {"spec.integration.engineHostNetwork"}),
     (
         "V13",
@@ -91,9 +63,6 @@ BACKENDS: list[tuple[str, Spec, set[str]]] = [
     ("V18", {**VLLM, "lmCache": {"hostMemory": {"capacity": "-1Gi"}}}, {"spec.lmCache.hostMemory.capacity"}),
     ("V18", {**VLLM, "lmCache": {"hostMemory": {"capacity": 0}}}, {"spec.lmCache.hostMemory.capacity"}),
     ("A6", {**SGLANG, "lmCache": {"chunkSizeTokens": 65537}}, {"spec.lmCache.chunkSizeTokens"}),
-    ("V22", {**HICACHE, "integration": EVENTS_ONLY}, {"spec.integration.mode"}),
-    ("V22b", {**VLLM, "integration": EVENTS_ONLY, "autoscaling": SCALED}, {"spec.autoscaling"}),
-    ("V22c", {**VLLM, "integration": EVENTS_ONLY, "remoteStorage": store()}, {"spec.remoteStorage"}),
     ("V23", {**VLLM, "hiCache": {"sizeGB": 1}}, {"spec.hiCache"}),
     ("V24", {k: v for k, v in HICACHE.items() if k != "hiCache"}, {"spec.hiCache"}),
     ("V25", {**HICACHE, "hiCache": {"ratio": ""}}, {"spec.hiCache"}),
@@ -102,20 +71,12 @@ BACKENDS: list[tuple[str, Spec, set[str]]] = [
         ("V28", {**HICACHE, "hiCache": {"ratio": ratio}}, {"spec.hiCache.ratio"})
         for ratio in (" 2", "0", "-1", "nan", "two", "1_0", "0x10", "２")
     ),
-    ("V31", {**HICACHE, "runtime": "VLLM"}, {"spec.runtime"}),
     ("V32", {k: v for k, v in HICACHE.items() if k != "engineSelector"}, {"spec.engineSelector.matchLabels"}),
     ("V32", {**HICACHE, "engineSelector": {"matchLabels": {}}}, {"spec.engineSelector.matchLabels"}),
-    ("V33", {**HICACHE, "autoscaling": SCALED}, {"spec.autoscaling"}),
     ("V34", {**HICACHE, "integration": EVENTS_ONLY}, {"spec.integration.mode"}),
     ("V34", {**HICACHE, "integration": {"role": "ReadOnly"}}, {"spec.integration.role"}),
     ("V34", {**HICACHE, "integration": {"failOpen": False}}, {"spec.integration.failOpen"}),
     ("V36", {**SGLANG, "integration": {"role": "WriteOnly"}}, {"spec.integration.role"}),
-    ("V37", {**SGLANG, "remoteStorage": store("Redis"), "replicas": 2}, {"spec.replicas"}),
-    ("V37b", {**SGLANG, "remoteStorage": store("Redis"), "autoscaling": SCALED}, {"spec.autoscaling"}),
-    ("V41", {**VLLM, "remoteStorage": store("Redis")}, {"spec.remoteStorage.provider"}),
-    ("V41", {**SGLANG, "remoteStorage": store()}, {"spec.remoteStorage.provider"}),
-    ("V41", {**SGLANG, "remoteStorage": store("Mooncake")}, {"spec.remoteStorage.provider"}),
-    ("V41", {**HICACHE, "remoteStorage": store("Redis")}, {"spec.remoteStorage.provider"}),
 ]
 """Row, spec, and the fields that all findings of the schema name."""
 
