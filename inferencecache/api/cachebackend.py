@@ -320,8 +320,6 @@ class CacheBackend(CustomObject):
             Column("LastEvent", ".status.indexParticipation.lastEventAt", "date"),
             AGE,
         ),
-        longest_name=rules.LONGEST_NAME,
-        rules=(rules.SERVICE_NAME,),
     )
 
     spec: Annotated[CacheBackendSpec, Schema(rules=rules.BACKEND)] = CacheBackendSpec()

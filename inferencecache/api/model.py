@@ -148,8 +148,6 @@ class CustomResource:
     group: str = GROUP
     version: str = VERSION
     description: str = field(default="", compare=False)
-    longest_name: int | None = None
-    rules: tuple[Rule, ...] = ()
 
     @property
     def singular(self) -> str:

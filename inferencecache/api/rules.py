@@ -7,9 +7,9 @@ well, so that it holds while the webhook is down; each rule carries the number o
   (V38–V40, V47–V50);
 * text whose length has no bound, taken apart (the largest capacity of a worker, A6);
 * every entry of a list or map without a bound (V9b, V14, V15, V17, V19–V21, V42–V45): their cost has none either;
-* combinations that the operator itself answers, once stored, with a condition that names them (an external endpoint:
-  V6, V7), by running one replica where only one may run (V12, V12b, V37, V37b), or by running nothing (V1, V22–V22c,
-  V31, V33, V41): they do no harm, and a backup that holds them can be restored.
+* what the operator itself answers once it is stored, so that it does no harm and a backup with it can be restored:
+  names that no Service can have (F10), external endpoints (V6, V7), more replicas than may run (V12, V12b, V37, V37b),
+  and combinations of which it runs or wires only what works (V1, V13, V22–V22c, V31–V34, V36, V41).
 
 A stored object that broke a rule before the rule came stays editable (decision A7). The API server sees to that where
 a rule is about one value that did not change; a rule over a whole block has an `excuse` for what the stored block
@@ -169,24 +169,6 @@ CHAIN_NEEDS_MATCHING: Final = _never(
     "strategy.requireChain needs strategy.enableChainMatching: enable it, or remove requireChain",
 )
 
-_DNS_1035: Final = "[a-z]([-a-z0-9]*[a-z0-9])?"
-LONGEST_NAME: Final = 63
-
-
-def _service_name(obj: Block) -> bool:
-    name = _at(obj, "metadata", "name") or ""
-    return not name or (len(name) <= LONGEST_NAME and re.fullmatch(_DNS_1035, name) is not None)
-
-
-SERVICE_NAME: Final = Rule(
-    "F10",
-    f"self.metadata.name.matches('^{_DNS_1035}$')",
-    _service_name,
-    f"metadata.name must be usable as a Service name: at most {LONGEST_NAME} characters of a-z, 0-9 and '-', starting "
-    "with a letter and ending with a letter or digit; choose another name",
-    excuse="true",  # what is stored has its name for good
-)
-
 
 _MANAGED: Final = f"(self.ownership == '{c.OWNERSHIP_MANAGED}')"
 _EXTERNAL: Final = f"(self.ownership == '{c.OWNERSHIP_EXTERNAL}')"
@@ -247,18 +229,6 @@ _SGLANG: Final = f"(self.runtime == '{c.RUNTIME_SGLANG}')"
 _EVENTS_ONLY: Final = (
     f"(has(self.integration) && has(self.integration.mode) && self.integration.mode == '{c.MODE_EVENTS_ONLY}')"
 )
-_HOST_NETWORK: Final = (
-    "(has(self.integration) && has(self.integration.engineHostNetwork) && self.integration.engineHostNetwork)"
-)
-_ROLE: Final = (
-    f"(has(self.integration) && has(self.integration.role) && self.integration.role != '{c.ROLE_READ_WRITE}')"
-)
-_FAILS_CLOSED: Final = "(has(self.integration) && has(self.integration.failOpen) && !self.integration.failOpen)"
-
-
-def _provider_is(*providers: str) -> str:
-    tests = " || ".join(f"self.remoteStorage.provider == '{provider}'" for provider in providers)
-    return f"(has(self.remoteStorage) && ({tests}))"
 
 
 def _is_hicache(spec: Block) -> bool:
@@ -275,14 +245,6 @@ def _is_sglang_lmcache(spec: Block) -> bool:
 
 def _is_events_only(spec: Block) -> bool:
     return bool(_at(spec, "integration", "mode") == c.MODE_EVENTS_ONLY)
-
-
-def _has_role(spec: Block) -> bool:
-    return _at(spec, "integration", "role") not in (None, c.ROLE_READ_WRITE)
-
-
-def _uses(spec: Block, *providers: str) -> bool:
-    return _at(spec, "remoteStorage", "provider") in providers
 
 
 def _has_worker(spec: Block) -> bool:
@@ -305,13 +267,6 @@ BACKEND: Final[tuple[Rule, ...]] = (
         ".autoscaling.minReplicas",
         "spec.replicas=0 gives no floor to autoscaling: set minReplicas, or remove autoscaling to scale to zero",
         REQUIRED,
-    ),
-    _never(
-        "V13",
-        f"{_HOST_NETWORK} && !{_provider_is(c.PROVIDER_MOONCAKE)}",
-        lambda s: bool(_at(s, "integration", "engineHostNetwork")) and not _uses(s, c.PROVIDER_MOONCAKE),
-        ".integration.engineHostNetwork",
-        "only provider Mooncake needs engines on the host network: remove engineHostNetwork",
     ),
     _never(
         "A6",
@@ -359,43 +314,6 @@ BACKEND: Final[tuple[Rule, ...]] = (
         ".hiCache",
         "sizeGB and ratio of hiCache are mutually exclusive: set exactly one",
     ),
-    _never(
-        "V32",
-        f"{_HICACHE} && (!has(self.engineSelector) || !has(self.engineSelector.matchLabels)"
-        " || size(self.engineSelector.matchLabels) == 0)",
-        lambda s: _is_hicache(s) and not _at(s, "engineSelector", "matchLabels"),
-        ".engineSelector.matchLabels",
-        "matchLabels must select the engine Pods of an engine-local cache: give at least one label",
-        REQUIRED,
-    ),
-    _never(
-        "V34",
-        f"{_HICACHE} && {_EVENTS_ONLY}",
-        lambda s: _is_hicache(s) and _is_events_only(s),
-        ".integration.mode",
-        f"HiCache supports only mode {c.MODE_OFFLOAD}: set that, or remove mode",
-    ),
-    _never(
-        "V34",
-        f"{_HICACHE} && {_ROLE}",
-        lambda s: _is_hicache(s) and _has_role(s),
-        ".integration.role",
-        f"HiCache supports only role {c.ROLE_READ_WRITE}: set that, or remove role",
-    ),
-    _never(
-        "V34",
-        f"{_HICACHE} && {_FAILS_CLOSED}",
-        lambda s: _is_hicache(s) and _at(s, "integration", "failOpen") is False,
-        ".integration.failOpen",
-        "HiCache cannot fail closed: set failOpen to true, or remove it",
-    ),
-    _never(
-        "V36",
-        f"{_SGLANG} && {_LMCACHE} && {_ROLE}",
-        lambda s: _is_sglang_lmcache(s) and _has_role(s),
-        ".integration.role",
-        f"SGLang has no producer/consumer split: set role {c.ROLE_READ_WRITE}, or remove it",
-    ),
 )
 """Rules over `spec` of a CacheBackend, in the order of their rows."""
 
@@ -407,7 +325,6 @@ ALL: Final[tuple[Rule, ...]] = (
     NO_CLAIMS,
     ORDERED_REPLICAS,
     CHAIN_NEEDS_MATCHING,
-    SERVICE_NAME,
     *STORAGE,
     *BACKEND,
 )

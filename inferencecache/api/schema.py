@@ -100,19 +100,13 @@ def object_schema(kind: type[CustomObject]) -> Json:
         "properties": {
             "apiVersion": {"type": "string", "description": _API_VERSION},
             "kind": {"type": "string", "description": _KIND},
-            "metadata": _metadata(kind.resource),
+            "metadata": {"type": "object"},
             **{name: value for name, value in properties.items() if name != "metadata"},
         },
     }
     if kind.resource.spec_required:
         schema["required"] = ["spec"]
-    return _marked(schema, Schema(rules=kind.resource.rules))
-
-
-def _metadata(resource: CustomResource) -> Json:
-    if not resource.longest_name:
-        return {"type": "object"}
-    return {"type": "object", "properties": {"name": {"type": "string", "maxLength": resource.longest_name}}}
+    return schema
 
 
 def apply_defaults(kind: type[CustomObject], manifest: Mapping[str, Any]) -> Json:

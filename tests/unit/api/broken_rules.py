@@ -49,12 +49,6 @@ BACKENDS: list[tuple[str, Spec, set[str]]] = [
         {**VLLM, "remoteStorage": store(), "replicas": 0, "autoscaling": {"maxReplicas": 2}},
         {"spec.autoscaling.minReplicas"},
     ),
-    ("V13", {**VLLM, "integration": {"engineHostNetwork": True}}, {"spec.integration.engineHostNetwork"}),
-    (
-        "V13",
-        {**VLLM, "remoteStorage": store(), "integration": {"engineHostNetwork": True}},
-        {"spec.integration.engineHostNetwork"},
-    ),
     (
         "V16",
         {**VLLM, "remoteStorage": resources(claims=[{"name": "gpu"}])},
@@ -71,12 +65,6 @@ BACKENDS: list[tuple[str, Spec, set[str]]] = [
         ("V28", {**HICACHE, "hiCache": {"ratio": ratio}}, {"spec.hiCache.ratio"})
         for ratio in (" 2", "0", "-1", "nan", "two", "1_0", "0x10", "２")
     ),
-    ("V32", {k: v for k, v in HICACHE.items() if k != "engineSelector"}, {"spec.engineSelector.matchLabels"}),
-    ("V32", {**HICACHE, "engineSelector": {"matchLabels": {}}}, {"spec.engineSelector.matchLabels"}),
-    ("V34", {**HICACHE, "integration": EVENTS_ONLY}, {"spec.integration.mode"}),
-    ("V34", {**HICACHE, "integration": {"role": "ReadOnly"}}, {"spec.integration.role"}),
-    ("V34", {**HICACHE, "integration": {"failOpen": False}}, {"spec.integration.failOpen"}),
-    ("V36", {**SGLANG, "integration": {"role": "WriteOnly"}}, {"spec.integration.role"}),
 ]
 """Row, spec, and the fields that all findings of the schema name."""
 

@@ -10,7 +10,7 @@ from inferencecache.api.rules import ALL, Rule
 from inferencecache.api.schema import apply_defaults, object_schema
 from inferencecache.api.schema_check import check_schema
 from inferencecache.webhooks.validation import validate_cache_backend
-from tests.unit.api.broken_rules import BACKENDS, GOOD_BACKENDS, HICACHE, VLLM, Spec
+from tests.unit.api.broken_rules import BACKENDS, GOOD_BACKENDS, HICACHE, Spec
 
 
 def stored(spec: Spec, name: str = "kv") -> Spec:
@@ -60,15 +60,6 @@ def test_every_message_names_its_field_and_a_remedy(rule: Rule) -> None:
 def test_rules_of_the_other_kinds(kind: type[CachePolicy], spec: Spec, field: str) -> None:
     found = check_schema(kind, apply_defaults(kind, {"metadata": {"name": "a"}, "spec": spec}))
     assert [finding.field for finding in found] == [field]
-
-
-@pytest.mark.parametrize("name", ["1a", "a.b", "a-", "A", "x" * 64])
-def test_a_backend_whose_name_no_service_could_have_is_refused_unless_it_is_stored(name: str) -> None:
-    """Decision F10."""
-    broken = stored(VLLM, name)
-    assert {finding.field for finding in check_schema(CacheBackend, broken)} <= {"metadata.name", ""}
-    assert check_schema(CacheBackend, broken)
-    assert check_schema(CacheBackend, {**broken, "spec": {**broken["spec"], "replicas": 2}}, broken) == []
 
 
 def test_an_update_is_not_held_responsible_for_what_is_stored() -> None:
