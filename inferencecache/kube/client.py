@@ -338,9 +338,10 @@ class Client:
                 headers["Content-Type"] = content_type
             if authorization:
                 headers["Authorization"] = authorization
-            if method != "GET":
-                self._check()
-            answer = await self.connection.http.send(method, target, headers, data, idle_limit=idle_limit)
+            check = None if method == "GET" else self._check
+            answer = await self.connection.http.send(
+                method, target, headers, data, idle_limit=idle_limit, last_check=check
+            )
             if answer.status != 401 or renewed or not await self.connection.renew_authorization(authorization):
                 return answer
             answer.close()

@@ -9,7 +9,7 @@ decompression stay aiohttp's. Time limits are the caller's, who cancels.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 
 import aiohttp
@@ -75,16 +75,20 @@ class HttpPool:
         body: bytes | None = None,
         *,
         idle_limit: float | None = None,
+        last_check: Callable[[], None] | None = None,
     ) -> Answer:
         """Send a request for `target`, an encoded path with its query, and wait for the head of the answer.
 
-        A body in which nothing comes for `idle_limit` seconds ends in an error. Raises `aiohttp.ClientError` and
-        `OSError`, and `ValueError` for a line break in what goes into the head.
+        A body in which nothing comes for `idle_limit` seconds ends in an error. `last_check` is called once there is a
+        connection, right before the request leaves; what it raises keeps it from leaving. Raises `aiohttp.ClientError`
+        and `OSError`, and `ValueError` for a line break in what goes into the head.
         """
         connection = await self._connector.connect(self._prototype, [], _UNLIMITED)
         try:
             # Connecting may add a header of the proxy's to those of the prototype.
             request = self._head(method, target, headers, body) + (body or b"")
+            if last_check is not None:
+                last_check()
             message, content = await _exchange(connection, request, idle_limit)
         except BaseException:
             connection.close()

@@ -94,6 +94,23 @@ async def test_a_cancelled_request_leaves_no_connection_that_would_answer_the_ne
         assert peer.connections == 2
 
 
+async def test_the_last_check_comes_when_there_is_a_connection_and_keeps_the_request_from_leaving() -> None:
+    """Decision F14: connecting takes time, in which a lease can be lost."""
+    async with peering(OK) as (peer, connector):
+
+        def refuse() -> None:
+            assert len(connector._acquired) == 1
+            raise PermissionError
+
+        pool = HttpPool(connector, peer.url)
+        with pytest.raises(PermissionError):
+            await pool.send("PATCH", "/", {}, b"{}", last_check=refuse)
+        answer = await pool.send("GET", "/", {}, last_check=lambda: None)
+        assert await answer.read() == b"ok"
+        answer.close()
+        assert [request.split(b" ")[0] for request in peer.requests] == [b"GET"]
+
+
 async def test_what_announces_an_answer_is_not_the_answer() -> None:
     async with peering(b"HTTP/1.1 100 Continue\r\n\r\n" + OK) as (peer, connector):
         answer = await HttpPool(connector, peer.url).send("PATCH", "/", {}, b"{}")
