@@ -21,7 +21,7 @@ from typing import Final, Literal, Protocol
 import msgspec
 from msgspec import Struct
 
-from inferencecache.server import affinity
+from inferencecache.server import affinity, bodies
 from inferencecache.server.index import RESERVED_TENANT, Code, Outcome, Query, Scope, Stats
 from inferencecache.server.policy import PolicyStore
 from inferencecache.wire.v1alpha1.inferencecache_pb2 import LookupPDRouteRequest, LookupPDRouteResponse
@@ -141,12 +141,7 @@ def parse(body: bytes) -> TopologiesDocument:
     Raises:
         TopologiesError: larger than 4 MiB, not exactly one JSON object of this shape, or of another version.
     """
-    if len(body) > MAX_BODY_BYTES:
-        raise TopologiesError(f"decode topologies: {len(body)} bytes are more than {MAX_BODY_BYTES}")
-    try:
-        document = _decoder.decode(body)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise TopologiesError(f"decode topologies: {error}") from error
+    document = bodies.decode(body, _decoder, what="topologies", max_bytes=MAX_BODY_BYTES, error=TopologiesError)
     if document.version != VERSION:
         raise TopologiesError(f"unsupported topologies version {document.version}: this server speaks {VERSION}")
     return document

@@ -17,6 +17,7 @@ from typing import Annotated, Final, NamedTuple
 import msgspec
 from msgspec import Meta, Struct, field
 
+from inferencecache.server import bodies
 from inferencecache.server.index import RESERVED_TENANT
 
 MAX_BODY_BYTES: Final = 1 << 20
@@ -153,12 +154,7 @@ def parse(body: bytes) -> PolicyDocument:
     Raises:
         PolicyError: larger than 1 MiB, not exactly one JSON object of this shape, or of a version we do not speak.
     """
-    if len(body) > MAX_BODY_BYTES:
-        raise PolicyError(f"decode policy snapshot: {len(body)} bytes are more than {MAX_BODY_BYTES}")
-    try:
-        document = _decoder.decode(body)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise PolicyError(f"decode policy snapshot: {error}") from error
+    document = bodies.decode(body, _decoder, what="policy snapshot", max_bytes=MAX_BODY_BYTES, error=PolicyError)
     if not OLDEST_VERSION <= document.version <= NEWEST_VERSION:
         raise PolicyError(
             f"unsupported policy snapshot version {document.version}:"

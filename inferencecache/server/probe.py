@@ -17,6 +17,7 @@ from typing import Final, Protocol
 import msgspec
 from msgspec import Struct, field
 
+from inferencecache.server import bodies
 from inferencecache.server.clock import Clock
 from inferencecache.server.index import RESERVED_TENANT, Code, Holds, PrefixIndex, Query, Report, Scope, Stats
 
@@ -80,12 +81,7 @@ def parse(body: bytes) -> ProbeRequest:
     Raises:
         ProbeError: larger than 4 KiB, not exactly one JSON object of this shape, or a required field is empty.
     """
-    if len(body) > MAX_BODY_BYTES:
-        raise ProbeError(f"decode probe request: {len(body)} bytes are more than {MAX_BODY_BYTES}")
-    try:
-        request = _decoder.decode(body)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise ProbeError(f"decode probe request: {error}") from error
+    request = bodies.decode(body, _decoder, what="probe request", max_bytes=MAX_BODY_BYTES, error=ProbeError)
     required = {"backend": request.backend, "model": request.model, "hashScheme": request.hash_scheme}
     if missing := [name for name, value in required.items() if not value]:
         raise ProbeError(f"probe request: {', '.join(missing)} must be set")

@@ -22,6 +22,7 @@ from typing import Final, Literal, NamedTuple
 import msgspec
 from msgspec import Struct, field
 
+from inferencecache.server import bodies
 from inferencecache.wire.prompt_body import BodyError, Placeholder, Text, parts_of
 from inferencecache.wire.v1alpha1.inferencecache_pb2 import RenderTemplateRequest
 
@@ -144,12 +145,7 @@ def parse(body: bytes) -> TemplatesDocument:
     Raises:
         TemplatesError: larger than 4 MiB, not exactly one JSON object of this shape, or of another version.
     """
-    if len(body) > MAX_BODY_BYTES:
-        raise TemplatesError(f"decode templates: {len(body)} bytes are more than {MAX_BODY_BYTES}")
-    try:
-        document = _decoder.decode(body)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise TemplatesError(f"decode templates: {error}") from error
+    document = bodies.decode(body, _decoder, what="templates", max_bytes=MAX_BODY_BYTES, error=TemplatesError)
     if document.version != VERSION:
         raise TemplatesError(f"unsupported templates version {document.version}: this server speaks {VERSION}")
     return document

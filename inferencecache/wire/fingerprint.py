@@ -19,7 +19,6 @@ from collections.abc import Sequence
 from xxhash import xxh3_64_intdigest
 
 SEED = 1337
-KEY_BYTES = 8
 MAX_TOKEN_ID = 2**32 - 1
 
 _pack_link = struct.Struct("<QQ").pack
