@@ -9,13 +9,11 @@ from typing import Any
 import pytest
 from prometheus_client import REGISTRY
 
-from inferencecache.api import crds
 from inferencecache.api.cachebackend import CacheBackend, IndexParticipation
 from inferencecache.api.cacheindex import CacheIndex
 from inferencecache.api.cachetenant import CacheTenant
 from inferencecache.controllers.cacheindex.reconciler import SINGLETON
 from inferencecache.kube.client import Client
-from inferencecache.kube.envtest import install_crds
 from inferencecache.kube.errors import NotFound
 from inferencecache.kube.kinds import Pod
 from inferencecache.kube.resource import Key
@@ -31,20 +29,9 @@ from tests.integration.controllers.cache_server import (
 )
 from tests.integration.kube.waiting import eventually
 from tests.integration.server.running import Running, Stub, calling
-from tests.integration.server.test_auth import Accounts, guarded, server_identity  # noqa: F401 - a fixture
+from tests.integration.server.test_auth import Accounts
 
 SELECTED = {"app": "e"}
-
-
-@pytest.fixture
-def accounts(client: Client, namespace: str) -> Accounts:
-    return Accounts(client, namespace)
-
-
-@pytest.fixture
-async def server(accounts: Accounts, server_identity: None) -> AsyncIterator[Running]:  # noqa: F811 - asks for it
-    async with guarded(accounts) as server:
-        yield server
 
 
 @pytest.fixture
@@ -54,13 +41,10 @@ async def producer(server: Running) -> AsyncIterator[Stub]:
 
 
 @pytest.fixture
-async def tokens(client: Client, accounts: Accounts, tmp_path: Path) -> Path:
-    """The folder in which the operator finds good tokens; the kinds are installed and no index is there."""
-    await install_crds(client, crds())
-    (tmp_path / "controller-token").write_text(await accounts.token("controller", CONTROLLER) + "\n")
-    (tmp_path / "policy-token").write_text(await accounts.token("controller", POLICY))
+async def tokens(tokens: Path, client: Client) -> Path:
+    """As elsewhere, and no index is there."""
     await remove_index(client)
-    return tmp_path
+    return tokens
 
 
 async def remove_index(client: Client) -> None:

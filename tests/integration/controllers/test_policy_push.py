@@ -8,13 +8,11 @@ from typing import Any
 
 import pytest
 
-from inferencecache.api import crds
 from inferencecache.api.cachepolicy import CachePolicy
 from inferencecache.api.cachetenant import CacheTenant
 from inferencecache.api.pdtopology import PDTopology
 from inferencecache.api.prompttemplate import PromptTemplate
 from inferencecache.kube.client import Client
-from inferencecache.kube.envtest import install_crds
 from inferencecache.kube.kinds import Pod
 from inferencecache.kube.resource import Key
 from inferencecache.server.sockets import BindAddress
@@ -22,7 +20,6 @@ from inferencecache.wire.v1alpha1 import inferencecache_pb2 as pb
 from tests.integration.controllers.cache_server import (
     CONTROLLER,
     OFTEN,
-    POLICY,
     engine,
     operator,
     own,
@@ -31,35 +28,15 @@ from tests.integration.controllers.cache_server import (
 )
 from tests.integration.kube.waiting import eventually
 from tests.integration.server.running import Running, Stub, calling, running
-from tests.integration.server.test_auth import Accounts, guarded, server_identity  # noqa: F401 - a fixture
+from tests.integration.server.test_auth import Accounts, guarded
 
 A = b"\x01" * 8
-
-
-@pytest.fixture
-def accounts(client: Client, namespace: str) -> Accounts:
-    return Accounts(client, namespace)
-
-
-@pytest.fixture
-async def server(accounts: Accounts, server_identity: None) -> AsyncIterator[Running]:  # noqa: F811 - asks for it
-    async with guarded(accounts) as server:
-        yield server
 
 
 @pytest.fixture
 async def gateway(server: Running) -> AsyncIterator[Stub]:
     async with calling(server) as stub:
         yield stub
-
-
-@pytest.fixture
-async def tokens(client: Client, accounts: Accounts, tmp_path: Path) -> Path:
-    """The folder in which the operator finds good tokens; the kinds are installed."""
-    await install_crds(client, crds())
-    (tmp_path / "controller-token").write_text(await accounts.token("controller", CONTROLLER))
-    (tmp_path / "policy-token").write_text(await accounts.token("controller", POLICY))
-    return tmp_path
 
 
 def reason(stub: Stub, namespace: str) -> Callable[[], Awaitable[str]]:
@@ -125,7 +102,7 @@ async def test_a_server_that_was_restarted_is_told_again(
     namespace: str,
     accounts: Accounts,
     tokens: Path,
-    server_identity: None,  # noqa: F811 - asks for it
+    server_identity: None,
 ) -> None:
     username = f"system:serviceaccount:{accounts.namespace}:controller"
     await client.create(own("CachePolicy", Key(namespace, "p"), {"strategy": {"requireChain": True}}))
