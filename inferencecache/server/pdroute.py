@@ -7,7 +7,8 @@ which takes the place of the one before it. A route then needs a prefill replica
   policy demands. Without one, equal prompts go to the same replica, so that the second finds what the first left
   behind; a request without a prefix goes to the least pressed.
 * Decode does not read a prefix but fills memory as it goes: the least pressed replica. A replica that reported no load
-  counts as half pressed, so that it is neither flooded nor starved. Of equally pressed ones the prompt decides.
+  within the tenant's TTL counts as half pressed, so that it is neither flooded nor starved. Of equally pressed ones the
+  prompt decides.
 
 The reason says how prefill was chosen: `PREFIX_MATCH`, else `AFFINITY_HINT`. `NO_HINT` means that no pair can be named,
 and then none is. A topology belongs to its namespace: only the tenant of that name may route over it.
@@ -22,7 +23,7 @@ import msgspec
 from msgspec import Struct
 
 from inferencecache.server import affinity, bodies
-from inferencecache.server.index import RESERVED_TENANT, Code, Outcome, Query, Scope, Stats
+from inferencecache.server.index import RESERVED_TENANT, Code, Outcome, Query, Scope
 from inferencecache.server.policy import PolicyStore
 from inferencecache.wire.v1alpha1.inferencecache_pb2 import LookupPDRouteRequest, LookupPDRouteResponse
 
@@ -81,7 +82,7 @@ class Index(Protocol):
     def match(self, query: Query, now_us: int) -> Outcome:
         """See `PrefixIndex`."""
 
-    def cache_state(self, tenant: str, model: str) -> tuple[list[tuple[str, Stats]], int]:
+    def pressures(self, tenant: str, model: str, now_us: int) -> Mapping[str, float]:
         """See `PrefixIndex`."""
 
 
@@ -106,8 +107,7 @@ class PDRouter:
         prefill, decode = _replicas(topology.prefill_pools), _replicas(topology.decode_pools)
         if not prefill or not decode:
             return LookupPDRouteResponse(reason_code=NO_HINT)
-        stats, _ = self._index.cache_state(request.tenant_id, request.model_id)
-        pressures = {replica_id: each.pressure for replica_id, each in stats}
+        pressures = self._index.pressures(request.tenant_id, request.model_id, now_us)
         matched = self._match(request, topology, frozenset(prefill), now_us)
         return LookupPDRouteResponse(
             prefill_replica_id=matched

@@ -211,6 +211,12 @@ class PrefixIndex:
             return [], 0
         return [(replica_id, node.stats[replica_id].stats) for replica_id in sorted(node.stats)], node.keys
 
+    def pressures(self, tenant: str, model: str, now_us: int) -> dict[str, float]:
+        """How pressed a model's replicas are, by id; a report older than the tenant's TTL says nothing any more."""
+        node, ttl_us = self._tree.model(tenant, model), self._rules.ttl_us(tenant)
+        rows = {} if node is None else node.stats
+        return {replica_id: row.stats.pressure for replica_id, row in rows.items() if now_us - row.reported_us < ttl_us}
+
     def snapshot(self) -> Snapshot:
         """The index in numbers, without the reserved tenant: the cost follows the number of lanes, not of holds."""
         return views.snapshot(self._tree)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inferencecache.server import affinity, policy
-from inferencecache.server.index import Code, Outcome, Query, ReplicaScore, Stats
+from inferencecache.server.index import Code, Outcome, Query, ReplicaScore
 from inferencecache.server.pdroute import (
     MAX_BODY_BYTES,
     PDRouter,
@@ -36,8 +36,8 @@ class DictIndex:
         scores = [ReplicaScore(replica_id, 1.0, matched, 1.0, 1, 1) for replica_id, matched in holders]
         return Outcome(Code.PREFIX_MATCH if scores else Code.UNKNOWN_MODEL, scores)
 
-    def cache_state(self, tenant: str, model: str) -> tuple[list[tuple[str, Stats]], int]:
-        return [(replica_id, Stats(0, 0.0, pressure)) for replica_id, pressure in self._pressures.items()], 0
+    def pressures(self, tenant: str, model: str, now_us: int) -> dict[str, float]:
+        return self._pressures
 
 
 TOPOLOGY = Topology(

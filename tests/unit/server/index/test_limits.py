@@ -402,6 +402,16 @@ def test_stats_live_for_the_ttl_after_the_last_sign_of_life() -> None:
     assert filled.index.cache_state("team", "model")[0] == []
 
 
+def test_pressure_speaks_for_the_ttl_after_its_report_whatever_signs_of_life_follow() -> None:
+    filled = Filled(
+        report("old", stats=HALF, ago=30 * MINUTE),
+        report("young", stats=HALF, ago=30 * MINUTE - 1),
+    )
+    filled.touch("old", NOW_US)
+    assert filled.index.pressures("team", "model", NOW_US) == {"young": HALF.pressure}
+    assert filled.index.pressures("team", "another", NOW_US) == {}
+
+
 # Rates that are no numbers
 
 
