@@ -44,17 +44,20 @@ async def apply_child(
     live: Manifest | Kind | None,
     owner: Kind,
     authoritative: Sequence[FieldPath] = (),
+    *,
+    blocks_deletion: bool = True,
 ) -> Manifest | None:
     """Make the child as desired; returns it if something was written, `None` if nothing differed.
 
     `live` is the object as last seen, whole or as a view with its `spec` in plain values; `None` if it was not seen,
     which is then checked live. Under the `authoritative` paths nothing survives that is not desired. A child that is
-    being deleted is left to go. A Service cannot change between headless and not, and is made anew.
+    being deleted is left to go. A Service cannot change between headless and not, and is made anew. `blocks_deletion` is
+    that of the owner reference.
 
     Raises `ChildConflict` if the object is not controlled by `owner`, and `Conflict` if it changed meanwhile.
     """
     key = Key(desired["metadata"].get("namespace", ""), desired["metadata"]["name"])
-    desired = with_owner(desired, owner)
+    desired = with_owner(desired, owner, blocks_deletion=blocks_deletion)
     if live is None:
         found = await _read(client, desired)
     else:

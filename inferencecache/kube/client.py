@@ -354,15 +354,18 @@ class Client:
         return resource, Key(metadata.get("namespace", "") if resource.namespaced else "", metadata.get("name", ""))
 
 
-def with_owner(manifest: Manifest, owner: Kind) -> Manifest:
-    """The manifest with `owner` as its controlling owner reference, so that it dies with its owner."""
+def with_owner(manifest: Manifest, owner: Kind, *, blocks_deletion: bool = True) -> Manifest:
+    """The manifest with `owner` as its controlling owner reference, so that it dies with its owner.
+
+    `blocks_deletion` has a foreground deletion of the owner wait for it, which needs `update` of the owner's finalizers.
+    """
     reference = {
         "apiVersion": api_version(owner.resource),
         "kind": owner.resource.kind,
         "name": owner.metadata.name,
         "uid": owner.metadata.uid,
         "controller": True,
-        "blockOwnerDeletion": True,
+        **({"blockOwnerDeletion": True} if blocks_deletion else {}),
     }
     return {**manifest, "metadata": {**manifest.get("metadata", {}), "ownerReferences": [reference]}}
 

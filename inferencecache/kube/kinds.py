@@ -120,6 +120,25 @@ class StatefulSet(View, frozen=True):
     status: WorkloadStatus = WorkloadStatus()
 
 
+class DaemonSetStatus(View, frozen=True):
+    """The counters of a DaemonSet: nodes that want a Pod, and how many have which."""
+
+    observed_generation: int = 0
+    desired_number_scheduled: int = 0
+    updated_number_scheduled: int = 0
+    number_ready: int = 0
+    number_available: int = 0
+
+
+class DaemonSet(View, frozen=True):
+    """`apps/v1` DaemonSet with its whole spec."""
+
+    resource: ClassVar[Resource] = ResourceType("apps", "v1", "DaemonSet", "daemonsets")
+    metadata: ChildMeta = ChildMeta()
+    spec: dict[str, Any] = {}
+    status: DaemonSetStatus = DaemonSetStatus()
+
+
 class ReplicaSet(View, frozen=True):
     """`apps/v1` ReplicaSet, as a link between a Pod and its Deployment."""
 
@@ -135,6 +154,30 @@ class HorizontalPodAutoscaler(View, frozen=True):
     )
     metadata: ChildMeta = ChildMeta()
     spec: dict[str, Any] = {}
+
+
+class ServiceAccount(View, frozen=True):
+    """`v1` ServiceAccount, as something to run under."""
+
+    resource: ClassVar[Resource] = ResourceType("", "v1", "ServiceAccount", "serviceaccounts")
+    metadata: ChildMeta = ChildMeta()
+
+
+class Role(View, frozen=True):
+    """`rbac.authorization.k8s.io/v1` Role."""
+
+    resource: ClassVar[Resource] = ResourceType("rbac.authorization.k8s.io", "v1", "Role", "roles")
+    metadata: ChildMeta = ChildMeta()
+    rules: tuple[dict[str, Any], ...] = ()
+
+
+class RoleBinding(View, frozen=True):
+    """`rbac.authorization.k8s.io/v1` RoleBinding."""
+
+    resource: ClassVar[Resource] = ResourceType("rbac.authorization.k8s.io", "v1", "RoleBinding", "rolebindings")
+    metadata: ChildMeta = ChildMeta()
+    subjects: tuple[dict[str, Any], ...] = ()
+    role_ref: dict[str, Any] = {}
 
 
 class PodMeta(View, frozen=True):

@@ -158,6 +158,14 @@ async def test_what_an_apply_says() -> None:
         assert "ownerReferences" not in MANIFEST["metadata"]
 
 
+def test_an_owner_reference_says_to_hold_up_the_owner_only_where_that_is_wanted() -> None:
+    owner = ConfigMap(metadata=ObjectMeta(name="o", uid="u"))
+    (holding,) = with_owner(MANIFEST, owner)["metadata"]["ownerReferences"]
+    (letting_go,) = with_owner(MANIFEST, owner, blocks_deletion=False)["metadata"]["ownerReferences"]
+    assert holding == {**letting_go, "blockOwnerDeletion": True}
+    assert letting_go == {"apiVersion": "v1", "kind": "ConfigMap", "name": "o", "uid": "u", "controller": True}
+
+
 async def test_delete_carries_its_preconditions() -> None:
     async with serving(OBJECT) as (server, client):
         await client.delete(ConfigMap.resource, KEY, uid="u", resource_version="5", propagation="Foreground")
