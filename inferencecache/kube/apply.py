@@ -51,8 +51,8 @@ async def apply_child(
 
     `live` is the object as last seen, whole or as a view with its `spec` in plain values; `None` if it was not seen,
     which is then checked live. Under the `authoritative` paths nothing survives that is not desired. A child that is
-    being deleted is left to go. A Service cannot change between headless and not, and is made anew. `blocks_deletion` is
-    that of the owner reference.
+    being deleted is left to go. A Service cannot change between headless and not, and is made anew. `blocks_deletion`
+    is that of the owner reference.
 
     Raises `ChildConflict` if the object is not controlled by `owner`, and `Conflict` if it changed meanwhile.
     """

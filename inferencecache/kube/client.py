@@ -357,7 +357,8 @@ class Client:
 def with_owner(manifest: Manifest, owner: Kind, *, blocks_deletion: bool = True) -> Manifest:
     """The manifest with `owner` as its controlling owner reference, so that it dies with its owner.
 
-    `blocks_deletion` has a foreground deletion of the owner wait for it, which needs `update` of the owner's finalizers.
+    `blocks_deletion` has a foreground deletion of the owner wait for it; that takes the right to `update` the owner's
+    finalizers.
     """
     reference = {
         "apiVersion": api_version(owner.resource),
