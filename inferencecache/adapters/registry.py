@@ -55,6 +55,11 @@ class Settings:
     kvevent_subscriber_image: str = ""
     """Empty: no sidecar is ever appended."""
     policy_server_grpc_address: str = DEFAULT_POLICY_SERVER
+    policy_server_tls: bool = False
+    policy_server_ca: str = ""
+    """CAs in PEM that the server's certificate is checked against; empty: those of the sidecar's image."""
+    policy_server_audience: str = ""
+    """Audience of the ServiceAccount token that the sidecar shows; empty: it shows none."""
 
     @property
     def policy_server(self) -> str:

@@ -1,7 +1,12 @@
-"""The sidecar that reads an engine's KV events and reports them to the index (spec 04 §6)."""
+"""The sidecar that reads an engine's KV events and reports them to the index (spec 04 §6).
+
+What it needs to trust the server and to be trusted (decision D9) comes with the Pod itself: the CA as an argument, as
+it is public, and a token of the Pod's own ServiceAccount. Nothing has to be copied into the namespaces of engines.
+"""
 
 from __future__ import annotations
 
+import base64
 from typing import Any, Final
 
 from inferencecache.adapters.pods import SUBSCRIBER
@@ -9,6 +14,8 @@ from inferencecache.adapters.registry import Container, Settings
 from inferencecache.api.cachebackend import CacheBackend
 
 ENGINE_ENDPOINT: Final = "tcp://127.0.0.1:5557"
+TOKEN_VOLUME: Final = "kvevent-subscriber-token"
+_TOKEN_FOLDER: Final = "/var/run/secrets/inferencecache.io/server-token"
 
 
 def subscriber_container(backend: CacheBackend, settings: Settings, *, hash_scheme: str) -> Container | None:
@@ -29,6 +36,14 @@ def subscriber_container(backend: CacheBackend, settings: Settings, *, hash_sche
     ]
     if not backend.events_only:
         args.append("--ignore-block-removed=true")
+    if settings.policy_server_tls:
+        args.append("--server-tls=true")
+    if settings.policy_server_ca:
+        args.append(f"--server-ca-data={base64.b64encode(settings.policy_server_ca.encode()).decode()}")
+    mounts: dict[str, Any] = {}
+    if settings.policy_server_audience:
+        args.append(f"--server-token-file={_TOKEN_FOLDER}/token")
+        mounts["volumeMounts"] = [{"name": TOKEN_VOLUME, "mountPath": _TOKEN_FOLDER, "readOnly": True}]
     return {
         "name": SUBSCRIBER,
         "image": settings.kvevent_subscriber_image,
@@ -43,7 +58,16 @@ def subscriber_container(backend: CacheBackend, settings: Settings, *, hash_sche
             "readOnlyRootFilesystem": True,
             "capabilities": {"drop": ["ALL"]},
         },
+        **mounts,
     }
+
+
+def token_volume(settings: Settings) -> dict[str, Any] | None:
+    """The Pod's volume with the token that the sidecar shows, or None if it shows none."""
+    if not settings.policy_server_audience:
+        return None
+    token = {"audience": settings.policy_server_audience, "expirationSeconds": 3600, "path": "token"}
+    return {"name": TOKEN_VOLUME, "projected": {"sources": [{"serviceAccountToken": token}]}}
 
 
 def _field(name: str, path: str) -> dict[str, Any]:

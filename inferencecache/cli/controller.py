@@ -15,7 +15,14 @@ import typer
 from inferencecache.adapters import DEFAULT_POLICY_SERVER
 from inferencecache.cli.flags import duration
 from inferencecache.cli.logs import Encoder, LogSettings, TimeEncoding, configure
-from inferencecache.cli.settings import CERT_DIR, REFRESH_INTERVAL, SERVER, ControllerSettings, SettingsError
+from inferencecache.cli.settings import (
+    CERT_DIR,
+    REFRESH_INTERVAL,
+    SERVER,
+    ControllerSettings,
+    SettingsError,
+    read_certificates,
+)
 
 _LISTENERS = "Listeners"
 _SERVER = "Cache server"
@@ -73,6 +80,23 @@ def controller(
     policy_server_grpc_address: Annotated[
         str, typer.Option(help="Address the injected sidecar dials.")
     ] = DEFAULT_POLICY_SERVER,
+    policy_server_tls: Annotated[
+        bool, typer.Option("--policy-server-tls/--no-policy-server-tls", help="Injected sidecars speak TLS to it.")
+    ] = False,
+    policy_server_ca_file: Annotated[
+        str,
+        typer.Option(
+            help="CAs that injected sidecars check its certificate against, read at the start; empty: those of their "
+            "image. Implies --policy-server-tls."
+        ),
+    ] = "",
+    policy_server_audience: Annotated[
+        str,
+        typer.Option(
+            help="Audience of the ServiceAccount token that injected sidecars show it, its --ingestion-audience; "
+            "empty: none."
+        ),
+    ] = "",
     server_snapshot_url: Annotated[
         str, typer.Option(help="Where the cache server's snapshot is read.", rich_help_panel=_SERVER)
     ] = f"{SERVER}/snapshot",
@@ -156,6 +180,9 @@ def controller(
             leader_election_namespace=leader_election_namespace,
             kvevent_subscriber_image=kvevent_subscriber_image,
             policy_server_grpc_address=policy_server_grpc_address,
+            policy_server_tls=policy_server_tls or bool(policy_server_ca_file),
+            policy_server_ca=read_certificates("--policy-server-ca-file", policy_server_ca_file),
+            policy_server_audience=policy_server_audience,
             server_snapshot_url=server_snapshot_url,
             server_policy_url=server_policy_url,
             server_probe_url=server_probe_url,

@@ -74,7 +74,7 @@ def build(settings: ControllerSettings, client: Client) -> Manager:
     register(manager, registries=registries, notes=unwired, server=_server(settings))
     handlers = Handlers(
         runtimes=registries[0],
-        settings=Settings(settings.kvevent_subscriber_image, settings.policy_server_grpc_address),
+        settings=_sidecars(settings),
         backends=InformedBackends(manager.cache.informer(CacheBackend), client),
         siblings=LiveSiblings(client),
         unwired=unwired,
@@ -96,6 +96,16 @@ def _options(settings: ControllerSettings, namespace: str) -> Options:
         metrics_secure=settings.metrics_secure,
         health_address=settings.health_probe_bind_address,
         leader_election=election,
+    )
+
+
+def _sidecars(settings: ControllerSettings) -> Settings:
+    return Settings(
+        kvevent_subscriber_image=settings.kvevent_subscriber_image,
+        policy_server_grpc_address=settings.policy_server_grpc_address,
+        policy_server_tls=settings.policy_server_tls,
+        policy_server_ca=settings.policy_server_ca,
+        policy_server_audience=settings.policy_server_audience,
     )
 
 

@@ -6,6 +6,7 @@ Bad values end the process at start (`SettingsError`, exit 1), so that nothing d
 from __future__ import annotations
 
 import os
+import ssl
 import tempfile
 from dataclasses import dataclass
 from datetime import timedelta
@@ -23,6 +24,18 @@ _SERVICE_ACCOUNT_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount
 
 class SettingsError(Exception):
     """A flag holds a value the controller cannot start with; the message names the flag and the remedy."""
+
+
+def read_certificates(flag: str, path: str) -> str:
+    """The certificates, in PEM, of the file that a flag names; empty without a name. Raises `SettingsError`."""
+    if not path:
+        return ""
+    try:
+        text = Path(path).read_text("ascii")
+        ssl.create_default_context(cadata=text)
+    except (OSError, ValueError) as error:  # an SSLError is an OSError
+        raise SettingsError(f"{flag}={path}: needs a readable file of certificates in PEM: {error}") from error
+    return text
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,6 +59,9 @@ class ControllerSettings:
     leader_election_namespace: str = ""
     kvevent_subscriber_image: str = ""
     policy_server_grpc_address: str = DEFAULT_POLICY_SERVER
+    policy_server_tls: bool = False
+    policy_server_ca: str = ""
+    policy_server_audience: str = ""
     server_snapshot_url: str = f"{SERVER}/snapshot"
     server_policy_url: str = f"{SERVER}/policy"
     server_probe_url: str = f"{SERVER}/probe"

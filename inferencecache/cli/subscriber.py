@@ -6,7 +6,9 @@ Exit 2 is a command line that nobody can mean, exit 1 a server address that no c
 from __future__ import annotations
 
 import asyncio
+import base64
 import logging
+import ssl
 from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Final, NoReturn
@@ -87,6 +89,12 @@ def kvevent_subscriber(
             rich_help_panel=_SERVER,
         ),
     ] = "",
+    server_ca_data: Annotated[
+        str,
+        typer.Option(
+            help="The same CAs in place of a file: PEM in base64. Implies --server-tls.", rich_help_panel=_SERVER
+        ),
+    ] = "",
     server_token_file: Annotated[
         str,
         typer.Option(
@@ -156,6 +164,10 @@ def kvevent_subscriber(
     except ValueError as error:
         _fail(str(error))
     try:
+        ca_data = _pem(server_ca_data)
+    except ValueError as error:
+        _fail(f"--server-ca-data: {error}")
+    try:
         servers = parse_targets(server)
     except ValueError as error:
         _fail(str(error), status=1)
@@ -177,8 +189,9 @@ def kvevent_subscriber(
             tier=CacheTier(cache_tier),
             model_name=engine_model_name,
         ),
-        server_tls=server_tls or bool(server_ca_file),
+        server_tls=server_tls or bool(server_ca_file or server_ca_data),
         server_ca_file=Path(server_ca_file) if server_ca_file else None,
+        server_ca_data=ca_data,
         server_token_file=Path(server_token_file) if server_token_file else None,
         health=health,
     )
@@ -187,6 +200,17 @@ def kvevent_subscriber(
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         raise typer.Exit(runner.run(run(settings)))
+
+
+def _pem(encoded: str) -> str:
+    """Certificates from base64. Raises `ValueError`."""
+    text = base64.b64decode(encoded, validate=True).decode("ascii")
+    if text:
+        try:
+            ssl.create_default_context(cadata=text)
+        except ssl.SSLError as error:
+            raise ValueError(f"no certificates in PEM: {error}") from error
+    return text
 
 
 def _fail(message: str, status: int = 2) -> NoReturn:

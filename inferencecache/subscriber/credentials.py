@@ -35,14 +35,14 @@ class TokenFile:
         return self._token
 
 
-def client_context(ca_file: Path | None) -> ssl.SSLContext:
-    """How to check the server's certificate: against the certificates of a file, or the system's CAs.
+def client_context(ca_file: Path | None, ca_data: str = "") -> ssl.SSLContext:
+    """How to check the server's certificate: against the certificates of a file, of PEM text, or the system's CAs.
 
     Raises:
-        OSError: the file cannot be read, or has no certificates.
+        OSError: the file cannot be read, or the certificates cannot.
     """
-    context = ssl.create_default_context(cafile=str(ca_file) if ca_file else None)
-    if ca_file:
+    context = ssl.create_default_context(cafile=str(ca_file) if ca_file else None, cadata=ca_data or None)
+    if ca_file or ca_data:
         context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN  # a certificate that is trusted itself need be no CA
     context.set_alpn_protocols(["h2"])
     return context

@@ -61,6 +61,8 @@ class SubscriberSettings:
     load: LoadSettings = LoadSettings()  # noqa: RUF009 - frozen
     server_tls: bool = False
     server_ca_file: Path | None = None
+    server_ca_data: str = ""
+    """PEM."""
     server_token_file: Path | None = None
     health: tuple[str, int] | None = ("", 9095)
     redial: float = 1.0
@@ -139,7 +141,7 @@ class Subscriber:
         return delivery
 
     def _tls(self) -> ssl.SSLContext:
-        return client_context(self._settings.server_ca_file)
+        return client_context(self._settings.server_ca_file, self._settings.server_ca_data)
 
     async def run(self, stop: asyncio.Event) -> None:
         """Work until `stop` is set, and say the last words."""

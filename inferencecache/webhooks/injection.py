@@ -29,6 +29,7 @@ from inferencecache.adapters.registry import (
     RuntimeRegistry,
     Settings,
 )
+from inferencecache.adapters.subscriber import token_volume
 from inferencecache.api import constants as c
 from inferencecache.api.cachebackend import CacheBackend
 from inferencecache.api.endpoint import EndpointError, parse_endpoint
@@ -247,6 +248,9 @@ def _subscriber(spec: Manifest, adapter: RuntimeAdapter, backend: CacheBackend, 
     if present is not None:
         return same_render(sidecar, present)
     spec["containers"] = [*containers, sidecar]
+    volume = token_volume(settings)
+    if volume is not None:
+        upsert_named(spec, "volumes", volume)
     return True
 
 

@@ -43,6 +43,11 @@ async def test_a_server_with_tls_is_told_by_who_trusts_it_and_by_nobody_else(tmp
             await engine.ranks[0].clear()
             await engine.complete([2] * 8)
             assert await agreed(engine, server.url("/dump"))
+        async with sidecar(engine, target, server_tls=True, server_ca_data=files[0].read_text()) as it:
+            await it.connected()
+            await engine.ranks[0].clear()
+            await engine.complete([3] * 8)
+            assert await agreed(engine, server.url("/dump"))
 
 
 async def test_a_certificate_of_another_name_is_refused(tmp_path: Path) -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
-from inferencecache.cli.settings import ControllerSettings, SettingsError
+from inferencecache.cli.settings import ControllerSettings, SettingsError, read_certificates
+from inferencecache.kube import pki
 
 
 def test_the_policy_url_is_required_and_urls_are_checked() -> None:
@@ -32,3 +33,15 @@ def test_namespace_comes_from_mount_then_environment_then_flag(tmp_path: Path, m
     assert settings.namespace(mount) == "environment"
     mount.write_text("mount\n")
     assert settings.namespace(mount) == "mount"
+
+
+def test_certificates_are_read_at_the_start_or_the_flag_is_named(tmp_path: Path) -> None:
+    good, bad = tmp_path / "ca.crt", tmp_path / "bad.crt"
+    made = pki.self_signed(["server"], now=datetime.now(UTC)).certificate
+    good.write_bytes(made)
+    bad.write_text("no certificate")
+    assert read_certificates("--x", "") == ""
+    assert read_certificates("--x", str(good)) == made.decode()
+    for path in (bad, tmp_path / "missing.crt"):
+        with pytest.raises(SettingsError, match=f"--x={path}"):
+            read_certificates("--x", str(path))

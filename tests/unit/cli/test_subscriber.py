@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import base64
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
+from inferencecache.adapters.registry import Settings
+from inferencecache.adapters.subscriber import subscriber_container
 from inferencecache.cli.main import app
+from inferencecache.kube import pki
 from inferencecache.subscriber.load import CacheTier
 from inferencecache.subscriber.run import SubscriberSettings
 from inferencecache.subscriber.servers import Target
+from tests.unit.adapters.objects import backend
 
 REQUIRED = ["--replica-id=r", "--model-id=m"]
 INJECTED = [
@@ -51,6 +57,18 @@ def test_the_injected_arguments_are_enough(told: list[SubscriberSettings]) -> No
     assert settings.offloads
     assert not settings.server_tls
     assert settings.metrics_urls == ["http://127.0.0.1:8000/metrics", "http://127.0.0.1:30000/metrics"]
+
+
+def test_the_injected_arguments_carry_trust_and_a_token(told: list[SubscriberSettings]) -> None:
+    ca = pki.self_signed(["server"], now=datetime.now(UTC)).certificate.decode()
+    settings = Settings("image:1", policy_server_ca=ca, policy_server_audience="reports")
+    sidecar = subscriber_container(backend(observation={"modelID": "m"}), settings, hash_scheme="vllm")
+    assert sidecar is not None
+    (mount,) = sidecar["volumeMounts"]
+    assert ended(*sidecar["args"]) == (0, "")
+    (seen,) = told
+    assert (seen.server_tls, seen.server_ca_data, seen.server_ca_file) == (True, ca, None)
+    assert seen.server_token_file == Path(mount["mountPath"], "token")
 
 
 def test_the_defaults(told: list[SubscriberSettings]) -> None:
@@ -101,6 +119,8 @@ def test_flags_mean_what_they_say(args: list[str], field: str, value: Any, told:
         ([*REQUIRED, "--hash-scheme="], 2, "--hash-scheme"),
         ([*REQUIRED, "--lora-adapter-names=1"], 2, "--lora-adapter-names"),
         (["--lora-adapter-names=1", "--replica-id=", "--model-id=m"], 2, "--lora-adapter-names"),
+        ([*REQUIRED, "--server-ca-data=%"], 2, "--server-ca-data"),
+        ([*REQUIRED, f"--server-ca-data={base64.b64encode(b'no certificate').decode()}"], 2, "--server-ca-data"),
         ([*REQUIRED, "--cache-tier="], 2, "--cache-tier"),
         ([*REQUIRED, "--cache-tier=GPU"], 2, "--cache-tier"),
         ([*REQUIRED, "--window=fast"], 2, "window"),

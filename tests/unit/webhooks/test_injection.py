@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from prometheus_client import REGISTRY
 
-from inferencecache.adapters.registry import RuntimeRegistry, load_adapters
+from inferencecache.adapters.registry import RuntimeRegistry, Settings, load_adapters
 from inferencecache.webhooks.app import create_app
 from inferencecache.webhooks.decisions import UnwiredMemo
 from inferencecache.webhooks.handlers import Handlers
@@ -41,10 +41,10 @@ def _pod(*, container: str = "vllm", annotations: dict[str, str] | None = None, 
 class Webhook:
     """The Pod webhook over some backends."""
 
-    def __init__(self, *backends: dict[str, Any]) -> None:
+    def __init__(self, *backends: dict[str, Any], settings: Settings = SETTINGS) -> None:
         self.memo = UnwiredMemo()
         cluster = Cluster([backend_from(backend) for backend in backends])
-        self._app = create_app(Handlers(load_adapters()[0], SETTINGS, cluster, cluster, self.memo))
+        self._app = create_app(Handlers(load_adapters()[0], settings, cluster, cluster, self.memo))
 
     async def __call__(self, pod: Any) -> tuple[Any, str]:
         response = await ask(self._app, POD_PATH, pod, "ns")
@@ -74,6 +74,20 @@ async def test_admitting_a_wired_pod_again_changes_nothing(spec: dict[str, Any],
     for one in defaulted["spec"]["containers"]:
         one["terminationMessagePath"] = "/dev/termination-log"
     assert (await webhook(defaulted))[0] == defaulted
+
+
+async def test_a_sidecar_that_shows_a_token_gets_the_volume_it_is_in_once() -> None:
+    webhook = Webhook(
+        _backend(), settings=Settings("image:1", policy_server_tls=True, policy_server_audience="reports")
+    )
+    wired, _ = await webhook(_pod())
+    (volume,) = wired["spec"]["volumes"]
+    (mount,) = wired["spec"]["containers"][1]["volumeMounts"]
+    assert mount["name"] == volume["name"]
+    (source,) = volume["projected"]["sources"]
+    assert source["serviceAccountToken"]["audience"] == "reports"
+    assert "--server-tls=true" in wired["spec"]["containers"][1]["args"]
+    assert (await webhook(wired))[0] == wired
 
 
 async def test_a_backend_being_deleted_wires_nothing_and_nobody_takes_its_place() -> None:
