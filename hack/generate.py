@@ -18,6 +18,7 @@ from grpc_tools import protoc
 
 from inferencecache.adapters.registry import load_adapters
 from inferencecache.api import KINDS, dump_crd
+from inferencecache.api.constants import GROUP
 from inferencecache.api.schema import render_crd
 from inferencecache.cli import install
 from inferencecache.cli.output import to_yaml_stream
@@ -37,7 +38,8 @@ def generated() -> dict[Path, str]:
     files = {
         manifests / "rbac" / "controller.yaml": to_yaml_stream(install.controller_rbac()),
         manifests / "rbac" / "users.yaml": to_yaml_stream(
-            [role for kind in KINDS for role in install.user_roles(kind)]
+            # Who may use the KV cache pool is for each cluster's administrator to say (spec 10 §15).
+            [role for kind in KINDS if kind.resource.group == GROUP for role in install.user_roles(kind)]
         ),
         manifests / "webhook" / "configurations.yaml": to_yaml_stream(install.webhook_configurations()),
         manifests / "crd" / "kustomization.yaml": _kustomization([f"{kind.resource.plural}.yaml" for kind in KINDS]),

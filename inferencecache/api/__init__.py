@@ -9,6 +9,9 @@ from inferencecache.api.cachebackend import CacheBackend
 from inferencecache.api.cacheindex import CacheIndex
 from inferencecache.api.cachepolicy import CachePolicy
 from inferencecache.api.cachetenant import CacheTenant
+from inferencecache.api.kvcachebackend import KVCacheBackend
+from inferencecache.api.kvcachepool import KVCachePool
+from inferencecache.api.kvcachepoolbinding import KVCachePoolBinding
 from inferencecache.api.model import CustomObject
 from inferencecache.api.pdtopology import PDTopology
 from inferencecache.api.prompttemplate import PromptTemplate
@@ -21,8 +24,11 @@ KINDS: tuple[type[CustomObject], ...] = (
     CacheTenant,
     PDTopology,
     PromptTemplate,
+    KVCacheBackend,
+    KVCachePool,
+    KVCachePoolBinding,
 )
-"""All kinds of the group inferencecache.io, in alphabetical order."""
+"""All kinds: of the group inferencecache.io, then of worker.gpustack.ai, each in alphabetical order."""
 
 
 def crds(added: AddedValues = NOTHING_ADDED) -> list[dict[str, object]]:
@@ -36,6 +42,9 @@ __all__ = [
     "CacheIndex",
     "CachePolicy",
     "CacheTenant",
+    "KVCacheBackend",
+    "KVCachePool",
+    "KVCachePoolBinding",
     "PDTopology",
     "PromptTemplate",
     "crds",

@@ -299,7 +299,7 @@ class CacheBackendStatus(Model):
     """The cache-server Pods that engines were last known to be connected to."""
     index_participation: IndexParticipation | None = None
     """What the prefix index holds of this backend's engines."""
-    conditions: Annotated[tuple[Condition, ...] | None, Schema(list_map_key="type")] = None
+    conditions: Annotated[tuple[Condition, ...] | None, Schema(list_map_keys=("type",))] = None
     """Conditions by type."""
 
 

@@ -60,9 +60,9 @@ class Prefixes(Model):
 class CacheIndexStatus(Model):
     """What the index server reported."""
 
-    replicas: Annotated[tuple[ReplicaStatus, ...] | None, Schema(list_map_key="id")] = None
+    replicas: Annotated[tuple[ReplicaStatus, ...] | None, Schema(list_map_keys=("id",))] = None
     """Engine replicas that reported load."""
-    tenants: Annotated[tuple[TenantStatus, ...] | None, Schema(list_map_key="id")] = None
+    tenants: Annotated[tuple[TenantStatus, ...] | None, Schema(list_map_keys=("id",))] = None
     """What each tenant has in the index."""
     prefixes: Prefixes | None = None
     """Prefixes in the index."""

@@ -64,7 +64,7 @@ class CachePolicyStatus(Model):
 
     observed_generation: Int64 | None = None
     """Reserved."""
-    conditions: Annotated[tuple[Condition, ...] | None, Schema(list_map_key="type")] = None
+    conditions: Annotated[tuple[Condition, ...] | None, Schema(list_map_keys=("type",))] = None
     """Reserved."""
 
 

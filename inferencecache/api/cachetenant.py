@@ -53,7 +53,7 @@ class CacheTenantStatus(Model):
     """The generation this status was derived from."""
     index_entries: Int64 | None = None
     """Entries held; absent means never observed."""
-    conditions: Annotated[tuple[Condition, ...] | None, Schema(list_map_key="type")] = None
+    conditions: Annotated[tuple[Condition, ...] | None, Schema(list_map_keys=("type",))] = None
     """Ready and QuotaExceeded."""
 
 

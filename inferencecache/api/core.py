@@ -26,7 +26,7 @@ class ResourceRequirements(Model):
     """The most the container may use."""
     requests: dict[Text, Quantity] | None = None
     """What the container is guaranteed."""
-    claims: Annotated[tuple[ResourceClaim, ...] | None, Schema(list_map_key="name", rules=(NO_CLAIMS,))] = None
+    claims: Annotated[tuple[ResourceClaim, ...] | None, Schema(list_map_keys=("name",), rules=(NO_CLAIMS,))] = None
     """Dynamic resource claims; refused at admission until they are supported end to end."""
 
 

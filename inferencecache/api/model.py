@@ -40,8 +40,9 @@ class Schema:
     min_length: int | None = None
     max_length: int | None = None
     min_items: int | None = None
+    max_items: int | None = None
     max_properties: int | None = None
-    list_map_key: str = ""
+    list_map_keys: tuple[str, ...] = ()
     atomic: bool = False
     preserve_unknown: bool = False
     rules: tuple[Rule, ...] = ()
@@ -128,11 +129,12 @@ class Condition(Model):
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One printer column (`kubectl get`)."""
+    """One printer column (`kubectl get`); with a priority above 0 it is shown by `-o wide` only."""
 
     name: str
     json_path: str
     type: str = "string"
+    priority: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +149,7 @@ class CustomResource:
     spec_required: bool = True
     group: str = GROUP
     version: str = VERSION
+    categories: tuple[str, ...] = ()
     description: str = field(default="", compare=False)
 
     @property
@@ -164,7 +167,7 @@ AGE = Column("Age", ".metadata.creationTimestamp", "date")
 
 
 class CustomObject(Model):
-    """Base of the six kinds."""
+    """Base of every kind."""
 
     resource: ClassVar[CustomResource]
 

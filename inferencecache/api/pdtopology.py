@@ -47,11 +47,11 @@ class AcceleratorType(Model):
 class PDTopologySpec(Model):
     """Pools by role."""
 
-    prefill_pools: Annotated[tuple[Pool, ...] | None, Schema(list_map_key="name")] = None
+    prefill_pools: Annotated[tuple[Pool, ...] | None, Schema(list_map_keys=("name",))] = None
     """Pools that prefill."""
-    decode_pools: Annotated[tuple[Pool, ...] | None, Schema(list_map_key="name")] = None
+    decode_pools: Annotated[tuple[Pool, ...] | None, Schema(list_map_keys=("name",))] = None
     """Pools that decode."""
-    accelerator_types: Annotated[tuple[AcceleratorType, ...] | None, Schema(list_map_key="name")] = None
+    accelerator_types: Annotated[tuple[AcceleratorType, ...] | None, Schema(list_map_keys=("name",))] = None
     """Accelerators that pools may refer to."""
 
 
@@ -60,7 +60,7 @@ class PDTopologyStatus(Model):
 
     observed_generation: Int64 | None = None
     """The generation this status was derived from."""
-    conditions: Annotated[tuple[Condition, ...] | None, Schema(list_map_key="type")] = None
+    conditions: Annotated[tuple[Condition, ...] | None, Schema(list_map_keys=("type",))] = None
     """Accepted and Ready."""
 
 

@@ -36,7 +36,7 @@ class PromptTemplateSpec(Model):
 
     body: Annotated[Text, Schema(required=True, min_length=1)] = ""
     """The text with its slots."""
-    slots: Annotated[tuple[Slot, ...] | None, Schema(list_map_key="name")] = None
+    slots: Annotated[tuple[Slot, ...] | None, Schema(list_map_keys=("name",))] = None
     """The places in the body."""
 
 
@@ -47,7 +47,7 @@ class PromptTemplateStatus(Model):
     """The generation this status was derived from."""
     template_revision: Text | None = None
     """What RenderTemplate answers with: a hash of all that prompts depend on."""
-    conditions: Annotated[tuple[Condition, ...] | None, Schema(list_map_key="type")] = None
+    conditions: Annotated[tuple[Condition, ...] | None, Schema(list_map_keys=("type",))] = None
     """Accepted and Ready."""
 
 

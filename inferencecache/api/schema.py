@@ -58,6 +58,7 @@ def render_crd(kind: type[CustomObject], added: AddedValues = NOTHING_ADDED) -> 
                 "plural": resource.plural,
                 "singular": resource.singular,
                 "shortNames": list(resource.short_names),
+                **({"categories": list(resource.categories)} if resource.categories else {}),
             },
             "scope": "Namespaced" if resource.namespaced else "Cluster",
             "versions": [
@@ -66,7 +67,12 @@ def render_crd(kind: type[CustomObject], added: AddedValues = NOTHING_ADDED) -> 
                     "served": True,
                     "storage": True,
                     "additionalPrinterColumns": [
-                        {"name": column.name, "type": column.type, "jsonPath": column.json_path}
+                        {
+                            "name": column.name,
+                            "type": column.type,
+                            "jsonPath": column.json_path,
+                            **({"priority": column.priority} if column.priority else {}),
+                        }
                         for column in resource.columns
                     ],
                     "schema": {"openAPIV3Schema": widened(object_schema(kind), added)},
@@ -204,6 +210,7 @@ _KEYWORDS: Final = {
     "min_length": "minLength",
     "max_length": "maxLength",
     "min_items": "minItems",
+    "max_items": "maxItems",
     "max_properties": "maxProperties",
     "default": "default",
 }
@@ -216,8 +223,8 @@ def _marked(schema: Json, mark: Schema) -> Json:
             schema[keyword] = value
     if mark.enum:
         schema["enum"] = list(mark.enum)
-    if mark.list_map_key:
-        schema |= {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": [mark.list_map_key]}
+    if mark.list_map_keys:
+        schema |= {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": list(mark.list_map_keys)}
     if mark.atomic:
         schema["x-kubernetes-list-type" if schema["type"] == "array" else "x-kubernetes-map-type"] = "atomic"
     if mark.preserve_unknown:

@@ -84,6 +84,8 @@ def _check(schema: Mapping[str, Any], value: Any, path: str) -> Iterator[SchemaV
     elif isinstance(value, list):
         if len(value) < schema.get("minItems", 0):
             yield SchemaViolation(path, f"Invalid value: {len(value)}: should have at least {schema['minItems']} items")
+        if len(value) > schema.get("maxItems", len(value)):
+            yield SchemaViolation(path, f"Too many: {len(value)}: must have at most {schema['maxItems']} items")
         yield from _repeated(schema, value, path)
         for index, item in enumerate(value):
             yield from _check(schema.get("items", {}), item, f"{path}[{index}]")

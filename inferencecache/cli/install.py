@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from inferencecache.api import CacheBackend, CachePolicy, CacheTenant
-from inferencecache.api.constants import GROUP, VERSION
+from inferencecache.api.constants import GROUP
 from inferencecache.api.model import CustomObject
 from inferencecache.controllers.rbac import rbac_rules
 
@@ -99,12 +99,14 @@ def webhook_configurations(address: Mapping[str, Any] | None = None) -> list[dic
 def _kind_webhook(verb: str, kind: type[CustomObject], client_config: Any) -> dict[str, Any]:
     resource = kind.resource
     return {
-        "name": f"{verb[0]}{resource.singular}.{GROUP}",
-        "clientConfig": client_config(f"/{verb}-{GROUP.replace('.', '-')}-{VERSION}-{resource.singular}"),
+        "name": f"{verb[0]}{resource.singular}.{resource.group}",
+        "clientConfig": client_config(
+            f"/{verb}-{resource.group.replace('.', '-')}-{resource.version}-{resource.singular}"
+        ),
         "rules": [
             {
-                "apiGroups": [GROUP],
-                "apiVersions": [VERSION],
+                "apiGroups": [resource.group],
+                "apiVersions": [resource.version],
                 "resources": [resource.plural],
                 "operations": ["CREATE", "UPDATE"],
             }

@@ -16,7 +16,6 @@ import typer
 
 from inferencecache.adapters.registry import added_values, load_adapters
 from inferencecache.api import KINDS, CacheBackend
-from inferencecache.api.constants import GROUP
 from inferencecache.api.defaulting import default_cache_backend
 from inferencecache.api.model import CustomObject, DecodeError
 from inferencecache.api.schema import NOTHING_ADDED, AddedValues, apply_defaults, prune
@@ -71,8 +70,8 @@ def added_to(kind: type[CustomObject]) -> AddedValues:
 
 def kind_of(document: Document) -> type[CustomObject] | None:
     """The model of a document, or None if it is not of one of our kinds."""
-    group = str(document.manifest["apiVersion"]).partition("/")[0]
-    return next((kind for kind in KINDS if group == GROUP and kind.resource.kind == document.kind), None)
+    named = str(document.manifest["apiVersion"]).partition("/")[0], document.kind
+    return next((kind for kind in KINDS if named == (kind.resource.group, kind.resource.kind)), None)
 
 
 def backends_of(documents: Sequence[Document]) -> list[CacheBackend]:

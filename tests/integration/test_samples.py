@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from inferencecache.api.cachebackend import CacheBackend
+from inferencecache.api import KINDS, CacheBackend
 from inferencecache.cli import trial
 from inferencecache.cli.processes import child
 from inferencecache.kube.client import Client
@@ -23,6 +23,7 @@ from tests.samples import PROMISES, SAMPLES, SUBSCRIBER_IMAGE, Manifest, broken,
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 ADMITTED = sorted(SAMPLES.glob("*.yaml"))
+_OF_THE_CLUSTER = {"Namespace", *(kind.resource.kind for kind in KINDS if not kind.resource.namespaced)}
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -50,7 +51,7 @@ async def applied(client: Client, path: Path) -> str:
     await client.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": fresh}})
     own = ""
     for manifest in documents(path):
-        if manifest["kind"] not in ("CacheIndex", "Namespace"):
+        if manifest["kind"] not in _OF_THE_CLUSTER:
             own = own or manifest["metadata"].get("namespace", "")
             manifest["metadata"].setdefault("namespace", fresh)
         await client.apply(manifest)

@@ -26,7 +26,8 @@ _INTRODUCTION = f"""\
 
 {GENERATED}
 
-Group `inferencecache.io`, version `v1alpha1`. A field without a default is absent unless you set it. A duration is
+The kinds named KVCache… are of group `worker.gpustack.ai`, version `v1`, and in the category `gpustack`; all others are
+of group `inferencecache.io`, version `v1alpha1`. A field without a default is absent unless you set it. A duration is
 written as `30s`, `5m` or `1h30m`, a quantity as `500m` or `8Gi`; types with a name of their own are those of a Pod. The
 rules of a kind are enforced by the API server itself and say what to do about a refusal; the webhooks know them, too,
 and some more. Which engines, caches and stores go together is in [support.md](support.md), what conditions and Events
@@ -135,7 +136,7 @@ def _model_in(annotation: Any) -> type[BaseModel] | None:
 
 def _known_elsewhere(model: type[BaseModel]) -> bool:
     """A type of Kubernetes itself, which its own documentation describes."""
-    return model.__module__ == core.__name__ or model is Condition
+    return model.__module__ == core.__name__ or issubclass(model, Condition)
 
 
 def _plain(annotation: Any) -> tuple[Any, tuple[Any, ...]]:
