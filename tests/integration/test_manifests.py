@@ -1,62 +1,191 @@
-"""What `kubectl apply -k manifests/default` would install is accepted by a real API server."""
+"""What `kubectl apply -k` would install, the installation and each overlay, is accepted by a real API server."""
 
 from __future__ import annotations
 
-import os
-import shutil
-import subprocess
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from typer.main import get_command
 
+from inferencecache.cli.install import NAMESPACE
+from inferencecache.cli.main import app
 from inferencecache.kube.client import Client
-from inferencecache.kube.envtest import ControlPlane, cache_directory, find_binaries, install_crds
+from inferencecache.kube.envtest import install_crds
 from inferencecache.kube.errors import Invalid
+from tests.integration.kustomized import MANIFESTS, built, container, crds_of_others, named
 
-MANIFESTS = Path(__file__).parents[2] / "manifests"
+FOLDERS = [MANIFESTS / "default", *sorted((MANIFESTS / "overlays").iterdir())]
+CONTROLLER, SERVER = "inference-cache-controller-manager", "inference-cache-server"
 
-
-def kubectl() -> str:
-    """kubectl from PATH, or beside the control plane's binaries."""
-    folders = [os.environ.get("PATH", ""), str(find_binaries()), str(cache_directory())]
-    found = shutil.which("kubectl", path=os.pathsep.join(folders))
-    assert found, "no kubectl: run hack/get-control-plane.sh once"
-    return found
+each_folder = pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
 
 
-def built(folder: Path) -> list[dict[str, Any]]:
-    done = subprocess.run([kubectl(), "kustomize", folder], capture_output=True, text=True, timeout=60, check=False)
-    assert done.returncode == 0, done.stderr
-    return list(yaml.safe_load_all(done.stdout))
+def overlay(name: str) -> list[dict[str, Any]]:
+    return built(MANIFESTS / "overlays" / name)
 
 
-async def test_the_installation_is_accepted(client: Client, control_plane: ControlPlane) -> None:
-    manifests = built(MANIFESTS / "default")
-    await install_crds(client, [one for one in manifests if one["kind"] == "CustomResourceDefinition"])
-    for manifest in sorted(manifests, key=lambda one: one["kind"] != "Namespace"):
-        # Webhooks stay out: this control plane is shared, and nobody would answer them. A dry run checks them as well.
-        is_webhook = manifest["kind"].endswith("WebhookConfiguration")
-        await client.apply(manifest, dry_run=is_webhook)
+def pods_of(manifests: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """A Pod of each Deployment."""
+    return [
+        {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {
+                "name": one["metadata"]["name"],
+                "namespace": one["metadata"]["namespace"],
+                "labels": one["spec"]["template"]["metadata"]["labels"],
+            },
+            "spec": one["spec"]["template"]["spec"],
+        }
+        for one in manifests
+        if one["kind"] == "Deployment"
+    ]
 
 
-async def test_the_pod_admission_policy_of_the_namespace_admits_the_controller(client: Client) -> None:
-    manifests = built(MANIFESTS / "default")
-    await client.apply(next(one for one in manifests if one["kind"] == "Namespace"))
-    deployment = next(one for one in manifests if one["kind"] == "Deployment")
-    template = deployment["spec"]["template"]
-    pod = {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {
-            "name": "controller",
-            "namespace": "inference-cache-system",
-            "labels": template["metadata"]["labels"],
-        },
-        "spec": template["spec"],
-    }
-    await client.apply(pod, dry_run=True)
+@each_folder
+async def test_it_is_accepted_and_its_pods_are_admitted(client: Client, folder: Path) -> None:
+    manifests = built(folder)
+    kinds = [one for one in manifests if one["kind"] == "CustomResourceDefinition"]
+    await install_crds(client, [*kinds, *crds_of_others()])
+    for manifest in (one for one in manifests if one["kind"] == "Namespace"):
+        await client.apply(manifest)
+    # A dry run, as this control plane is shared: nobody would answer the webhooks, and roles are for other tests.
+    for manifest in [*manifests, *pods_of(manifests)]:
+        await client.apply(manifest, dry_run=True)
+
+
+@each_folder
+def test_every_flag_exists(folder: Path) -> None:
+    ours = [one["spec"]["containers"][0] for one in pods_of(built(folder)) if "inferencecache" in str(one["spec"])]
+    commands = [one for one in ours if one["command"][0] == "inferencecache"]
+    assert commands
+    for one in commands:
+        (name,) = one["command"][1:]
+        command = get_command(app).commands[name]  # type: ignore[attr-defined]
+        command.make_context(name, list(one["args"]))
+
+
+@each_folder
+def test_every_selector_finds_pods_and_every_reference_an_object(folder: Path) -> None:
+    manifests = built(folder)
+    labels = [set(pod["metadata"]["labels"].items()) for pod in pods_of(manifests)]
+    for one in manifests:
+        selector = selector_of(one)
+        assert selector is None or any(set(selector.items()) <= have for have in labels), one["metadata"]["name"]
+    accounts = {one["metadata"]["name"] for one in manifests if one["kind"] == "ServiceAccount"}
+    roles = {(one["kind"], one["metadata"]["name"]) for one in manifests if one["kind"].endswith("Role")}
+    for one in manifests:
+        if one["kind"].endswith("RoleBinding"):
+            assert (one["roleRef"]["kind"], one["roleRef"]["name"]) in roles
+            assert {subject["name"] for subject in one["subjects"]} <= accounts
+
+
+def selector_of(manifest: dict[str, Any]) -> dict[str, str] | None:
+    spec = manifest.get("spec") or {}
+    match manifest["kind"]:
+        case "Service":
+            return dict(spec["selector"])
+        case "NetworkPolicy":
+            return dict(spec["podSelector"]["matchLabels"])
+        case "PodDisruptionBudget" | "ServiceMonitor" | "PodMonitor":
+            return dict(spec["selector"]["matchLabels"])
+    return None
+
+
+def test_one_setting_names_each_image_wherever_it_is_used(tmp_path: Path) -> None:
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    default = MANIFESTS / "default"
+    for name in ("images.yaml", "namespaces.yaml"):
+        (folder / name).write_text((default / name).read_text())
+    kustomization = yaml.safe_load((default / "kustomization.yaml").read_text())
+    for base in ("crd", "rbac", "webhook", "controller", "server"):
+        (tmp_path / base).symlink_to(MANIFESTS / base)
+    kustomization["images"] = [
+        {"name": one["name"], "newName": f"registry.example/{one['name']}", "newTag": "9"}
+        for one in kustomization["images"]
+    ]
+    (folder / "kustomization.yaml").write_text(yaml.safe_dump(kustomization))
+    manifests = built(folder)
+    controller = container(manifests, CONTROLLER)
+    assert controller["image"] == container(manifests, SERVER)["image"] == "registry.example/inferencecache:9"
+    (sidecar,) = (one["value"] for one in controller["env"] if one["name"] == "SUBSCRIBER_IMAGE")
+    assert sidecar == "registry.example/inferencecache-subscriber:9"
+    assert "--kvevent-subscriber-image=$(SUBSCRIBER_IMAGE)" in controller["args"]
+
+
+def test_the_snapshot_port_is_the_controllers_and_with_peers_the_servers() -> None:
+    def may_call(manifests: list[dict[str, Any]]) -> list[str]:
+        rules = named(manifests, "NetworkPolicy", "inference-cache-server-snapshot")["spec"]["ingress"]
+        (rule,) = (rule for rule in rules if any(port["port"] == 8081 for port in rule["ports"]))
+        labels = [peer["podSelector"]["matchLabels"] for peer in rule["from"]]
+        assert all(one["app.kubernetes.io/name"] == "inference-cache" for one in labels)
+        return [one["app.kubernetes.io/component"] for one in labels]
+
+    assert may_call(built(MANIFESTS / "default")) == ["controller"]
+    assert may_call(overlay("high-availability")) == ["controller", "server"]
+    assert may_call(overlay("valkey-index")) == ["controller"]
+
+
+def test_under_cert_manager_the_controller_may_write_no_certificate() -> None:
+    manifests = overlay("cert-manager")
+    assert [one["metadata"]["name"] for one in manifests if "secrets" in str(one.get("rules"))] == []
+    assert [one["metadata"]["name"] for one in manifests if "admissionregistration" in str(one.get("rules"))] == []
+    annotated = [one for one in manifests if one["kind"].endswith("WebhookConfiguration")]
+    assert len(annotated) == 2
+    certificate = f"{NAMESPACE}/{named(manifests, 'Certificate', 'serving-cert')['metadata']['name']}"
+    assert all(one["metadata"]["annotations"]["cert-manager.io/inject-ca-from"] == certificate for one in annotated)
+    spec = named(manifests, "Deployment", CONTROLLER)["spec"]["template"]["spec"]
+    secret = named(manifests, "Certificate", "serving-cert")["spec"]["secretName"]
+    (volume,) = (one["name"] for one in spec["volumes"] if one.get("secret", {}).get("secretName") == secret)
+    (mount,) = (one for one in spec["containers"][0]["volumeMounts"] if one["name"] == volume)
+    assert mount["mountPath"] == "/tmp/k8s-webhook-server/serving-certs"
+
+
+def test_with_tls_the_sidecars_trust_the_certificates_of_the_server() -> None:
+    manifests = overlay("server-tls")
+    certificate = named(manifests, "Certificate", "inference-cache-server-serving-cert")["spec"]
+    controller = container(manifests, CONTROLLER)
+    assert any(arg.startswith("--policy-server-ca-file=") for arg in controller["args"])
+    assert any(arg.startswith("--tls-cert-file=") for arg in container(manifests, SERVER)["args"])
+    spec = named(manifests, "Deployment", CONTROLLER)["spec"]["template"]["spec"]
+    (source,) = (one["secret"] for one in spec["volumes"] if one["name"] == "server-ca")
+    assert source["secretName"] == certificate["secretName"]
+    assert [item["key"] for item in source["items"]] == ["ca.crt"]  # and not its key
+    assert "inference-cache-server.inference-cache-system.svc.cluster.local" in certificate["dnsNames"]
+
+
+@pytest.mark.parametrize("name", ["high-availability", "valkey-index"])
+def test_two_of_each_are_kept_apart_and_never_drained_together(name: str) -> None:
+    manifests = overlay(name)
+    for deployment in (CONTROLLER, SERVER):
+        spec = named(manifests, "Deployment", deployment)["spec"]
+        assert spec["replicas"] == 2
+        (spread,) = spec["template"]["spec"]["topologySpreadConstraints"]
+        assert spread["labelSelector"]["matchLabels"].items() <= spec["template"]["metadata"]["labels"].items()
+        budgets = [one for one in manifests if one["kind"] == "PodDisruptionBudget"]
+        assert [
+            one["spec"]["maxUnavailable"]
+            for one in budgets
+            if one["spec"]["selector"]["matchLabels"].items() <= spec["template"]["metadata"]["labels"].items()
+        ] == [1]
+    assert "--leader-elect" in container(manifests, CONTROLLER)["args"]
+
+
+def test_servers_without_a_store_are_all_told_everything() -> None:
+    manifests = overlay("high-availability")
+    service = named(manifests, "Service", "inference-cache-server-peers")
+    assert service["spec"]["clusterIP"] == "None"
+    name = service["metadata"]["name"]
+    told = [arg for arg in container(manifests, CONTROLLER)["args"] if f"{name}." in arg or f"//{name}:" in arg]
+    assert [arg.split("=")[0] for arg in told] == ["--policy-server-grpc-address", "--server-policy-url"]
+    args = container(manifests, SERVER)["args"]
+    assert f"--warm-from=http://{name}:8081/dump" in args
+    account = named(manifests, "Deployment", SERVER)["spec"]["template"]["spec"]["serviceAccountName"]
+    assert f"--allowed-peer-sa=system:serviceaccount:{NAMESPACE}:{account}" in args
 
 
 async def test_the_schema_refuses_another_runtime(client: Client, namespace: str) -> None:
