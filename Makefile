@@ -28,6 +28,10 @@ control-plane: ## Find or build etcd, kube-apiserver and kubectl (once per user)
 redis: ## Find or install redis-server, for the tests of several servers
 	@hack/get-redis.sh >/dev/null
 
+.PHONY: mooncake
+mooncake: $(VENV) ## Find or install the libraries of the Mooncake in .venv, for the tests of the KV cache pool
+	@hack/get-mooncake.sh >/dev/null
+
 .PHONY: quickstart
 quickstart: $(VENV) control-plane ## Run the operator against a real API server and watch it wire an engine; Ctrl-C ends it (ARGS="--exit": end at once)
 	@exec $(BIN)/inferencecache quickstart $(ARGS)
@@ -41,7 +45,7 @@ lint: $(VENV) ## Style, types, import contracts, and generated files in step wit
 	@$(BIN)/python hack/generate.py --check
 
 .PHONY: test
-test: lint control-plane redis ## Everything CI holds: lint, then unit, recorded-case and integration tests (ARGS="-k name": some of them)
+test: lint control-plane redis mooncake ## Everything CI holds: lint, then unit, recorded-case and integration tests (ARGS="-k name": some of them)
 	@$(BIN)/pytest $(ARGS)
 
 .PHONY: format
