@@ -38,7 +38,8 @@ _ALLOCATABLE: Final = "mooncake_tenant_quota_allocatable_capacity_bytes"
 _TOTAL_CAPACITY: Final = "master_total_capacity_bytes"
 _ALLOCATED: Final = "master_allocated_bytes"
 _FILE_CAPACITY: Final = "master_total_file_capacity_bytes"
-_GAUGES: Final = frozenset({_ALLOCATABLE, _TOTAL_CAPACITY, _ALLOCATED, _FILE_CAPACITY})
+_FILE_ALLOCATED: Final = "master_allocated_file_size_bytes"
+_GAUGES: Final = frozenset({_ALLOCATABLE, _TOTAL_CAPACITY, _ALLOCATED, _FILE_CAPACITY, _FILE_ALLOCATED})
 
 _NAME: Final = r"[a-zA-Z_][a-zA-Z0-9_]*+"
 _QUOTED: Final = r'"(?:[^"\\]|\\[\\"n])*+"'
@@ -85,6 +86,7 @@ class Scrape:
         total_capacity: memory of all mounted segments.
         allocated: memory in use.
         file_capacity: of the disk tier.
+        file_allocated: what is written to it.
     """
 
     tenants: dict[str, TenantFigures]
@@ -92,6 +94,7 @@ class Scrape:
     total_capacity: int | None = None
     allocated: int | None = None
     file_capacity: int | None = None
+    file_allocated: int | None = None
 
 
 def parse(text: str) -> Scrape:
@@ -119,6 +122,7 @@ def parse(text: str) -> Scrape:
         total_capacity=gauges.get(_TOTAL_CAPACITY),
         allocated=gauges.get(_ALLOCATED),
         file_capacity=gauges.get(_FILE_CAPACITY),
+        file_allocated=gauges.get(_FILE_ALLOCATED),
     )
 
 
