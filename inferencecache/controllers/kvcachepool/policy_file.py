@@ -1,0 +1,107 @@
+"""The ConfigMap with the policy document of a backend, from which its leaders start (spec 10 §9.2).
+
+It is rendered for every backend, an external one's too: whether somebody starts a master from it is not known here.
+It belongs to the backend and goes with it; pools only ever write it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+
+from inferencecache.api import kvcache as k
+from inferencecache.api.kvcachebackend import KVCacheBackend
+from inferencecache.controllers.kvcachepool.documents import tenants_of
+from inferencecache.controllers.mooncake.policy import PolicyError, render
+from inferencecache.kube.apply import ChildConflict, apply_child
+from inferencecache.kube.cache import Cache
+from inferencecache.kube.client import Client
+from inferencecache.kube.errors import Forbidden, Invalid, KubeError, NotFound
+from inferencecache.kube.informer import Informer
+from inferencecache.kube.kinds import ConfigMap
+from inferencecache.kube.resource import Key, Manifest
+
+DATA_KEY: Final = "tenant-quota-policy.yaml"
+
+_AUTHORITATIVE: Final = (("data",),)
+
+
+class PolicyRefused(KubeError):
+    """The document cannot be rendered or written; the one that stands is left as it is."""
+
+
+def config_map_name(backend: str) -> str:
+    """The name of a backend's ConfigMap."""
+    return f"{backend}-tenant-quota-policy"
+
+
+def config_map(backend: KVCacheBackend, namespace: str, document: str) -> Manifest:
+    """The ConfigMap, but for its owner reference."""
+    name = backend.metadata.name
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {
+            "name": config_map_name(name),
+            "namespace": namespace,
+            "labels": {k.LABEL_TYPE: k.TYPE_BACKENDS},
+            "annotations": {k.ANNOTATION_BACKEND: name, k.ANNOTATION_ROLE: k.ROLE_QUOTA_POLICY},
+        },
+        "data": {DATA_KEY: document},
+    }
+
+
+class PolicyFiles:
+    """The policy documents of all backends, in one namespace."""
+
+    def __init__(self, client: Client, cache: Cache, namespace: str) -> None:
+        self._client = client
+        self._namespace = namespace
+        self._config_maps: Informer[ConfigMap] = cache.informer(
+            ConfigMap, namespace=namespace, labels={k.LABEL_TYPE: k.TYPE_BACKENDS}
+        )
+        self._written: dict[Key, ConfigMap] = {}
+
+    async def tenants(self, backend: str) -> dict[str, int]:
+        """Bytes by tenant, as the document lists them now; nothing if there is none."""
+        key = self._key(backend)
+        found = self._latest(key)
+        if found is None:
+            try:
+                found = await self._client.get(ConfigMap, key)
+            except NotFound:
+                return {}
+        return tenants_of(found.data.get(DATA_KEY, ""))
+
+    async def write(self, backend: KVCacheBackend, tenants: Mapping[str, int]) -> None:
+        """Have the document list exactly these. Raises `PolicyRefused`."""
+        key = self._key(backend.metadata.name)
+        try:
+            wanted = config_map(backend, self._namespace, render(tenants.items()))
+            written = await apply_child(
+                self._client, wanted, self._latest(key), backend, _AUTHORITATIVE, blocks_deletion=False
+            )
+        except (PolicyError, Forbidden, Invalid, NotFound) as error:
+            raise PolicyRefused(f"ConfigMap {key}: {error}") from error
+        except ChildConflict as error:
+            refused = PolicyRefused(str(error))
+            refused.retry_within = error.retry_within
+            raise refused from error
+        if written is not None:
+            self._written[key] = msgspec.convert(written, ConfigMap)
+
+    def _key(self, backend: str) -> Key:
+        return Key(self._namespace, config_map_name(backend))
+
+    def _latest(self, key: Key) -> ConfigMap | None:
+        """The newer of what the cache holds and what we wrote; None where only a live look can tell."""
+        cached, written = self._config_maps.get(key), self._written.get(key)
+        if cached is None or written is None:
+            # Nothing cached may mean: not yet, not any more, or not ours by its labels.
+            return cached
+        if int(cached.metadata.resource_version) < int(written.metadata.resource_version):
+            return written
+        del self._written[key]
+        return cached

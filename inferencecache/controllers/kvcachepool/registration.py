@@ -1,0 +1,49 @@
+"""Joins the pool controller to a manager."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from inferencecache.api.kvcachepool import KVCachePool
+from inferencecache.api.kvcachepoolbinding import KVCachePoolBinding
+from inferencecache.controllers.kvcachepool.masters import SHARED_FOR, Masters
+from inferencecache.controllers.kvcachepool.observe import (
+    Surroundings,
+    binding_needs_a_pass,
+    pool_needs_a_pass,
+    pool_of,
+)
+from inferencecache.controllers.kvcachepool.policy_file import PolicyFiles
+from inferencecache.controllers.kvcachepool.reconciler import REOBSERVED, KVCachePoolReconciler
+from inferencecache.controllers.mooncake.admin import MooncakeClients
+from inferencecache.kube.manager import Manager
+
+
+def register(
+    manager: Manager,
+    *,
+    namespace: str,
+    masters: MooncakeClients,
+    reobserved: timedelta = REOBSERVED,
+    shared_for: timedelta = SHARED_FOR,
+) -> None:
+    """Add the controller of pools and Bindings.
+
+    Args:
+        manager: runs it.
+        namespace: where the policy documents are.
+        masters: connections to masters; whoever made them runs them.
+        reobserved: how soon a pool is looked at again.
+        shared_for: how long what a master said serves sibling pools as well.
+    """
+    surroundings = Surroundings.of(manager.client, manager.cache)
+    reconciler = KVCachePoolReconciler(
+        client=manager.client,
+        surroundings=surroundings,
+        policies=PolicyFiles(manager.client, manager.cache, namespace),
+        masters=Masters(masters, window=shared_for.total_seconds()),
+        reobserved=reobserved,
+    )
+    builder = manager.controller("kvcachepool", reconciler)
+    builder.watches_primary(KVCachePool, pool_needs_a_pass, informer=surroundings.pools)
+    builder.watches(KVCachePoolBinding, pool_of, binding_needs_a_pass, informer=surroundings.bindings)

@@ -1,0 +1,148 @@
+"""Everything that is claimed on one master (spec 10 §6.1).
+
+Ledger and policy file belong to the master, not to a pool. So a pass over one pool looks at all pools that name its
+backend and at all their Bindings; whichever of the pools is looked at, the answer is the same.
+
+A Binding that is being deleted and that no workload uses any longer is *releasing*: its quota is to go. A domain that
+several other Bindings claim is *contested*: it is managed for none of them, so that no entry is written for the one and
+deleted for the other. Admission refuses a second claim; only creations that race get past it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from inferencecache.api.kvcachepool import DomainStatus, KVCachePool
+from inferencecache.api.kvcachepoolbinding import KVCachePoolBinding
+from inferencecache.kube.resource import Key
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """The pools that name one backend, by name, and the Bindings of each in the order of their keys."""
+
+    pools: Mapping[str, KVCachePool]
+    bindings: Mapping[str, tuple[KVCachePoolBinding, ...]]
+
+    @classmethod
+    def of(cls, pools: Iterable[KVCachePool], bindings: Iterable[KVCachePoolBinding]) -> Snapshot:
+        """Gather it; Bindings of other pools are left out."""
+        by_name = {pool.metadata.name: pool for pool in pools}
+        grouped: dict[str, list[KVCachePoolBinding]] = {name: [] for name in by_name}
+        for binding in bindings:
+            if binding.pool in grouped:
+                grouped[binding.pool].append(binding)
+        return cls(by_name, {name: tuple(sorted(group, key=Key.of)) for name, group in grouped.items()})
+
+    def without(self, bindings: Iterable[KVCachePoolBinding]) -> Snapshot:
+        """The same, when these are gone."""
+        gone = {Key.of(binding) for binding in bindings}
+        return Snapshot.of(self.pools.values(), (one for one in self.all_bindings if Key.of(one) not in gone))
+
+    @cached_property
+    def all_bindings(self) -> tuple[KVCachePoolBinding, ...]:
+        """The Bindings of all pools."""
+        return tuple(binding for group in self.bindings.values() for binding in group)
+
+    @cached_property
+    def claims(self) -> Mapping[str, tuple[KVCachePoolBinding, ...]]:
+        """The Bindings that claim each domain, without those that are releasing theirs."""
+        found: dict[str, list[KVCachePoolBinding]] = {}
+        for binding in self.all_bindings:
+            if not binding.releasing and binding.spec.domain.name:
+                found.setdefault(binding.spec.domain.name, []).append(binding)
+        return {domain: tuple(sorted(claimants, key=Key.of)) for domain, claimants in found.items()}
+
+    @cached_property
+    def contested(self) -> frozenset[str]:
+        """The domains that several Bindings claim."""
+        return frozenset(domain for domain, claimants in self.claims.items() if len(claimants) > 1)
+
+    @cached_property
+    def desired(self) -> Mapping[str, int]:
+        """The bytes that each domain asks for, in the order of their names.
+
+        A pool that names several backends, past admission, says of no master what it is to hold.
+        """
+        return {
+            domain: int(claimants[0].spec.quota.ceiling)
+            for domain, claimants in sorted(self.claims.items())
+            if len(claimants) == 1 and self.pools[claimants[0].pool].backend is not None
+        }
+
+    @cached_property
+    def registered(self) -> frozenset[str]:
+        """The domains of which an entry on the master may be ours: claimed, being released, or written down before."""
+        written = (domain.name for pool in self.pools.values() for domain in pool.status.domains)
+        claimed = (binding.spec.domain.name for binding in self.all_bindings)
+        return frozenset(name for name in (*written, *claimed) if name) - self.contested
+
+    @cached_property
+    def leaving(self) -> Mapping[str, int | None]:
+        """The registered domains that nobody asks for any more, with the ceiling of the Binding that releases it.
+
+        None: its Binding was taken away by force.
+        """
+        ceilings = {
+            binding.spec.domain.name: int(binding.spec.quota.ceiling)
+            for binding in reversed(self.all_bindings)
+            if binding.releasing
+        }
+        return {domain: ceilings.get(domain) for domain in sorted(self.registered - self.desired.keys())}
+
+    def rivals(self, binding: KVCachePoolBinding) -> tuple[Key, ...]:
+        """The other Bindings that claim the same domain."""
+        claimants = self.claims.get(binding.spec.domain.name, ())
+        return tuple(Key.of(other) for other in claimants if Key.of(other) != Key.of(binding))
+
+    # ------------------------------------------------------------------------------------------- one pool's part of it
+
+    def domains(self, pool: KVCachePool, *, gone: frozenset[str]) -> list[dict[str, Any]]:
+        """`status.domains` of a pool: what its Bindings claim, and what may still be on the master without one.
+
+        A domain whose Binding was taken away, by force or because it is releasing, stays listed until its entry is off
+        the master: nothing else records who made the entry. `gone` are domains of which no entry is left.
+        """
+        own = self.bindings.get(pool.metadata.name, ())
+        found = {
+            domain.name: domain.manifest()
+            for domain in pool.status.domains
+            if domain.name not in gone and domain.name not in self.claims
+        }
+        for binding in own:
+            domain = binding.spec.domain.name
+            if not binding.releasing and domain and domain not in self.contested:
+                found[domain] = _domain_status(binding).manifest()
+        return [found[name] for name in sorted(found)]
+
+    def used_by(self, pool: KVCachePool) -> list[dict[str, Any]]:
+        """`status.usedBy` of a pool: its Bindings, without those that are releasing theirs."""
+        own = self.bindings.get(pool.metadata.name, ())
+        kind = KVCachePoolBinding.resource.kind
+        return [
+            {"kind": kind, "namespace": binding.metadata.namespace, "name": binding.metadata.name}
+            for binding in own
+            if not binding.releasing
+        ]
+
+    def asked_of(self, pool: KVCachePool) -> tuple[int, tuple[str, ...]]:
+        """The sum of what a pool's Bindings ask for, in bytes, and the contested domains that are not in it."""
+        own = [binding for binding in self.bindings.get(pool.metadata.name, ()) if not binding.releasing]
+        counted = [one for one in own if one.spec.domain.name and one.spec.domain.name not in self.contested]
+        left_out = {one.spec.domain.name for one in own} & self.contested
+        return sum(int(one.spec.quota.ceiling) for one in counted), tuple(sorted(left_out))
+
+
+def _domain_status(binding: KVCachePoolBinding) -> DomainStatus:
+    spec = binding.spec.domain
+    return DomainStatus.model_validate(
+        {
+            "name": spec.name,
+            "binding": {"namespace": binding.metadata.namespace, "name": binding.metadata.name},
+            "blockSize": spec.block_size,
+            "dtype": spec.dtype,
+        }
+    )

@@ -1,0 +1,141 @@
+"""What a serving pass does at a master: document, ledger, figures, document (spec 10 §5 steps 9-11, §6.2).
+
+The ledger is read first and written last. In between goes the policy document, with everything that is, or is about
+to be, on the ledger; after the ledger is written, what is gone from there leaves the document as well. Killed at any
+point, a pass leaves a document that lists at least what the ledger holds of ours, and a ledger in which each entry
+belongs to a Binding that carries the finalizer.
+
+Before an entry is made, its Binding is looked at live: a cache that lags, as after a change of leaders, may still show
+one whose entry was taken out and that is gone, and an entry made for it would stay for ever.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+from inferencecache.api import kvcache as k
+from inferencecache.api.kvcachebackend import KVCacheBackend
+from inferencecache.api.kvcachepoolbinding import KVCachePoolBinding
+from inferencecache.controllers.kvcachepool.documents import to_start_from
+from inferencecache.controllers.kvcachepool.masters import Answer, Master, Question
+from inferencecache.controllers.kvcachepool.policy_file import PolicyFiles
+from inferencecache.controllers.kvcachepool.pool_status import Findings
+from inferencecache.controllers.kvcachepool.snapshot import Snapshot
+from inferencecache.controllers.mooncake.admin import AdminClient, LedgerEntry, MasterError, MultiTenancyOff
+from inferencecache.controllers.mooncake.exposition import ScrapeError, parse
+from inferencecache.controllers.mooncake.ledger import DECLARED_OFF, Outcome, Reading, Verdict, plan, settle
+from inferencecache.kube.client import Client
+from inferencecache.kube.errors import NotFound
+from inferencecache.kube.finalizers import has_finalizer
+from inferencecache.kube.resource import Key
+
+AT_ONCE: Final = 16
+
+_SCRAPED: Final = {Verdict.NO_LEDGER, Verdict.RETAINED, Verdict.CONVERGED}
+
+
+class MovedOn(Exception):
+    """What the pass works on has changed since it looked; it must look again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Visitor:
+    """Visits masters."""
+
+    client: Client
+    policies: PolicyFiles
+
+    async def visit(
+        self, master: Master, admin: AdminClient, backend: KVCacheBackend, snapshot: Snapshot, checked: Iterable[Key]
+    ) -> Findings:
+        """Converge a master to what is claimed on it.
+
+        `checked` are Bindings that were just seen live. Raises `PolicyRefused`, before anything is written to the
+        ledger, and `MovedOn`. What the master does wrong is told.
+        """
+        keeps_ledger = backend.multi_tenant is not False
+        question = Question.about(snapshot, admin.address, keeps_ledger=keeps_ledger)
+        answer = master.answer(question)
+        if answer is not None:
+            await self.policies.write(backend, answer.listed)
+            return answer.findings
+        master.forget()
+        if keeps_ledger:
+            answer = await self._with_ledger(master, admin, backend, snapshot, frozenset(checked))
+        else:
+            await self.policies.write(backend, snapshot.desired)
+            findings = await _scraped(admin, Findings(outcome=DECLARED_OFF, gone=frozenset(snapshot.leaving)))
+            answer = Answer(findings, snapshot.desired)
+        master.remember(question, answer)
+        return answer.findings
+
+    async def _with_ledger(
+        self,
+        master: Master,
+        admin: AdminClient,
+        backend: KVCacheBackend,
+        snapshot: Snapshot,
+        checked: frozenset[Key],
+    ) -> Answer:
+        reading = await master.read(admin)
+        entries = _readable(reading)
+        listed = await self.policies.tenants(backend.metadata.name) if entries is None else {}
+        tenants = to_start_from(snapshot, entries, listed)
+        await self.policies.write(backend, tenants)
+        if entries is not None:
+            new = plan(entries, snapshot.desired, snapshot.registered).puts
+            await self._look_at([snapshot.claims[domain][0] for domain, _ in new], checked)
+        outcome = await settle(admin, reading, snapshot.desired, snapshot.registered)
+        gone = _gone(snapshot, entries, outcome)
+        findings = Findings(outcome=outcome, gone=gone)
+        if outcome.verdict in _SCRAPED:
+            findings = await _scraped(admin, findings)
+        else:
+            findings = replace(findings, blind=str(outcome.failure))
+        left = {name: quota for name, quota in tenants.items() if name not in gone}
+        if left != tenants:
+            await self.policies.write(backend, left)
+        return Answer(findings, left)
+
+    async def _look_at(self, bindings: Iterable[KVCachePoolBinding], checked: frozenset[Key]) -> None:
+        """Raises `MovedOn` unless each Binding is there, is the same, and keeps its entry from being orphaned."""
+        turns = asyncio.Semaphore(AT_ONCE)
+
+        async def look(binding: KVCachePoolBinding) -> bool:
+            async with turns:
+                try:
+                    live = await self.client.get(KVCachePoolBinding, Key.of(binding))
+                except NotFound:
+                    return False
+            same = live.metadata.uid == binding.metadata.uid
+            return same and not live.releasing and has_finalizer(live, k.FINALIZER)
+
+        doubtful = [binding for binding in bindings if Key.of(binding) not in checked]
+        async with asyncio.TaskGroup() as group:
+            looks = [group.create_task(look(binding)) for binding in doubtful]
+        if not all(look.result() for look in looks):
+            raise MovedOn
+
+
+def _readable(reading: Reading) -> Mapping[str, LedgerEntry] | None:
+    """The entries; none for a master that keeps no ledger, None if nobody knows."""
+    return None if reading.failure is not None and not isinstance(reading.failure, MultiTenancyOff) else reading.entries
+
+
+def _gone(snapshot: Snapshot, entries: Mapping[str, LedgerEntry] | None, outcome: Outcome) -> frozenset[str]:
+    """The leaving domains of which no entry of ours is left."""
+    if entries is None:
+        return frozenset()
+    never = {name for name in snapshot.leaving if name not in entries or not entries[name].has_explicit_policy}
+    return frozenset(never | {*outcome.deleted})
+
+
+async def _scraped(admin: AdminClient, findings: Findings) -> Findings:
+    try:
+        scrape = parse(await admin.metrics())
+    except (MasterError, ScrapeError) as error:
+        return replace(findings, scrape_tried=True, blind=str(error))
+    return replace(findings, scrape_tried=True, scrape=scrape)
