@@ -11,6 +11,8 @@ import typer
 from inferencecache import __version__
 from inferencecache.cli.controller import controller
 from inferencecache.cli.crds import crds
+from inferencecache.cli.diagnostics import DiagnosticCommand
+from inferencecache.cli.doctor import doctor
 from inferencecache.cli.fakeengine import kvevent_fake_engine
 from inferencecache.cli.flags import GoCommand
 from inferencecache.cli.inject import inject
@@ -30,6 +32,7 @@ app = typer.Typer(
 _DATA_PLANE = (server, kvevent_subscriber, kvevent_fake_engine)
 for command in (controller, *_DATA_PLANE, crds, inject, render, validate, quickstart):
     app.command(cls=GoCommand)(command)
+app.command(cls=DiagnosticCommand)(doctor)
 
 
 def _print_version(wanted: bool) -> None:

@@ -95,8 +95,11 @@ def _proxy_from_environment(url: str) -> str | None:
     return getproxies().get(address.scheme)
 
 
-async def connect(kubeconfig: str | os.PathLike[str] | None = None) -> Connection:
+async def connect(kubeconfig: str | os.PathLike[str] | None = None, context: str = "") -> Connection:
     """Connect as Kubernetes tools do: the given file, `$KUBECONFIG`, the Pod's service account, `~/.kube/config`.
+
+    `context` names one of a file's contexts other than its current one; a service account has none, so it is then
+    passed over.
 
     Raises `ConnectionConfigError` if none of them is usable.
     """
@@ -110,7 +113,9 @@ async def connect(kubeconfig: str | os.PathLike[str] | None = None) -> Connectio
 
     async def from_file(path: str) -> Any:
         configuration = Configuration()
-        await config.load_kube_config(config_file=path, client_configuration=configuration, persist_config=False)
+        await config.load_kube_config(
+            config_file=path, context=context or None, client_configuration=configuration, persist_config=False
+        )
         return configuration
 
     async def from_pod() -> Any:
@@ -123,7 +128,7 @@ async def connect(kubeconfig: str | os.PathLike[str] | None = None) -> Connectio
     load: Load
     if chosen:
         load, source = (lambda: from_file(chosen)), f"kubeconfig {chosen}"
-    elif os.environ.get("KUBERNETES_SERVICE_HOST"):
+    elif os.environ.get("KUBERNETES_SERVICE_HOST") and not context:
         load, source = from_pod, "the Pod's service account"
     elif default.exists():
         load, source = (lambda: from_file(str(default))), f"kubeconfig {default}"

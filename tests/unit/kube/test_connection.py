@@ -49,6 +49,21 @@ async def test_the_flag_wins_over_the_environment_and_that_over_the_home_folder(
     assert await url_of(kubeconfig(home / "flag", host="flag")) == "http://flag"
 
 
+async def test_a_context_chooses_within_a_file_and_passes_the_pods_account_over(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = kubeconfig(home / ".kube" / "config", host="current")
+    config = yaml.safe_load(path.read_text())
+    config["clusters"].append({"name": "d", "cluster": {"server": "http://other/"}})
+    config["contexts"].append({"name": "d", "context": {"cluster": "d", "user": "u"}})
+    path.write_text(yaml.safe_dump(config))
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
+    async with await connect(context="d") as connection:
+        assert connection.url == "http://other"
+    with pytest.raises(ConnectionConfigError, match="nowhere"):
+        await connect(context="nowhere")
+
+
 async def test_nothing_to_connect_to_says_what_to_do(home: Path) -> None:
     with pytest.raises(ConnectionConfigError, match="give --kubeconfig, set KUBECONFIG"):
         await connect()
