@@ -1,0 +1,30 @@
+#!/usr/bin/env bash
+# Builds both images of the Dockerfile, and says how large they are and how long a process in them takes to start.
+#
+#   hack/build-image.sh          $BASE: the image to take Python from; $DOCKER: the client
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+docker=${DOCKER:-docker}
+version=$(sed -n 's/^__version__ = "\(.*\)"$/\1/p' inferencecache/__init__.py)
+arguments=()
+[ -z "${BASE:-}" ] || arguments+=(--build-arg "BASE=$BASE")
+
+"$docker" info >/dev/null 2>&1 || { echo "image: no Docker daemon answers; start it, or set DOCKER_HOST" >&2; exit 1; }
+
+"$docker" build "${arguments[@]}" --target inferencecache --tag "inferencecache:$version" .
+"$docker" build "${arguments[@]}" --target subscriber --tag "inferencecache-subscriber:$version" .
+
+started() { # ARGUMENTS: seconds from `docker run` to the process's end, three times
+  local begun
+  for _ in 1 2 3; do
+    begun=$EPOCHREALTIME
+    "$docker" run --rm --read-only --network none "$@" >/dev/null
+    awk -v a="$begun" -v b="$EPOCHREALTIME" 'BEGIN { printf " %.2f s", b - a }'
+  done
+}
+
+bytes=$("$docker" image inspect --format '{{.Size}}' "inferencecache:$version")
+printf '\ninferencecache:%s and inferencecache-subscriber:%s, %d MB, shared\n' "$version" "$version" $((bytes / 1000000))
+printf 'start to end of --version:%s\n' "$(started "inferencecache:$version" --version)"
+printf 'of kvevent-subscriber --help:%s\n' "$(started "inferencecache-subscriber:$version" --help)"

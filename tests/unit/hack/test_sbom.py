@@ -1,0 +1,109 @@
+"""The bill of materials lists what the lock of the image installs, no more and no less; both locks agree."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import re
+import subprocess
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+IMAGE_LOCK = ROOT / "requirements-image.lock"
+CREATED = datetime(2026, 11, 30, 11, 0, tzinfo=UTC)
+
+
+@pytest.fixture(scope="module")
+def sbom() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("sbom", ROOT / "hack" / "sbom.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["sbom"] = module  # dataclasses look their module up
+    spec.loader.exec_module(module)
+    return module
+
+
+def rows(lock: Path) -> dict[str, tuple[str, set[str]]]:
+    """Version and hashes of each package, read with less cleverness than the script's."""
+    found: dict[str, tuple[str, set[str]]] = {}
+    name = ""
+    for line in lock.read_text().splitlines():
+        if row := re.match(r"([a-z][a-z0-9._-]*)==([^ \\;]+)", line):
+            name = row[1]
+            found[name] = (row[2], set())
+        elif digest := re.match(r" +--hash=(\S+)", line):
+            found[name][1].add(digest[1])
+    return found
+
+
+def test_every_package_of_the_lock_is_listed_but_those_for_other_systems(sbom: ModuleType) -> None:
+    listed = {p.name: p.version for p in sbom.packages(IMAGE_LOCK.read_text())}
+    locked = {name: version for name, (version, _) in rows(IMAGE_LOCK).items()}
+    assert listed.items() <= locked.items()
+    assert len(listed) > 50
+    elsewhere = {name for name in locked if name not in listed}
+    text = IMAGE_LOCK.read_text()
+    for name in elsewhere:
+        assert re.search(rf"^{name}==.*(win32|emscripten|PyPy)", text, re.MULTILINE), name
+
+
+@pytest.mark.parametrize(
+    ("row", "listed"),
+    [
+        ("one==1.0 \\\n    --hash=sha256:aa\n", True),
+        ("one==1.0 ; sys_platform == 'win32' \\\n    --hash=sha256:aa\n", False),
+        ("one==1.0 ; sys_platform != 'emscripten' \\\n    --hash=sha256:aa\n", True),
+        ("one==1.0 ; implementation_name == 'pypy' or platform_python_implementation != 'PyPy' \\\n", True),
+        ("one==1.0\n", True),
+        ("# one==1.0\n", False),
+        ("    # via one==1.0\n", False),
+    ],
+)
+def test_a_row_counts_if_the_image_would_install_it(sbom: ModuleType, row: str, *, listed: bool) -> None:
+    assert [(p.name, p.version) for p in sbom.packages(row)] == ([("one", "1.0")] if listed else [])
+
+
+def test_the_document_describes_the_product_and_what_it_depends_on(sbom: ModuleType) -> None:
+    document: dict[str, Any] = sbom.document("one==1.0 \\\ntwo==2.0 \\\n", version="9.9", created=CREATED)
+    assert document["spdxVersion"] == "SPDX-2.3"
+    assert document["creationInfo"]["created"] == "2026-11-30T11:00:00Z"
+    by_id = {p["SPDXID"]: (p["name"], p["versionInfo"]) for p in document["packages"]}
+    assert set(by_id.values()) == {("inferencecache", "9.9"), ("one", "1.0"), ("two", "2.0")}
+    related = {(r["spdxElementId"], r["relationshipType"], r["relatedSpdxElement"]) for r in document["relationships"]}
+    product = "SPDXRef-Package-inferencecache"
+    assert related == {
+        ("SPDXRef-DOCUMENT", "DESCRIBES", product),
+        (product, "DEPENDS_ON", "SPDXRef-Package-one"),
+        (product, "DEPENDS_ON", "SPDXRef-Package-two"),
+    }
+    assert all(re.fullmatch(r"SPDXRef-[A-Za-z0-9.-]+", key) for key in by_id)
+
+
+def test_the_script_prints_the_same_document_twice() -> None:
+    said = [
+        subprocess.run(
+            [sys.executable, str(ROOT / "hack" / "sbom.py")],
+            env={**os.environ, "SOURCE_DATE_EPOCH": "0"},
+            capture_output=True,
+            check=True,
+        ).stdout
+        for _ in range(2)
+    ]
+    assert said[0] == said[1]
+    assert json.loads(said[0])["creationInfo"]["created"] == "1970-01-01T00:00:00Z"
+
+
+def test_the_image_gets_nothing_that_is_not_tested() -> None:
+    """The lock of the image is part of the lock that tests run with, to the hash."""
+    tested = rows(ROOT / "requirements.lock")
+    for name, (version, hashes) in rows(IMAGE_LOCK).items():
+        assert name in tested, f"{name}: run `make lock`"
+        assert (version, hashes) == tested[name], f"{name}: run `make lock`"
