@@ -41,6 +41,7 @@ _FILE_CAPACITY: Final = "master_total_file_capacity_bytes"
 _FILE_ALLOCATED: Final = "master_allocated_file_size_bytes"
 _GAUGES: Final = frozenset({_ALLOCATABLE, _TOTAL_CAPACITY, _ALLOCATED, _FILE_CAPACITY, _FILE_ALLOCATED})
 
+# Possessive throughout: a line costs its length to read, whatever is in it.
 _NAME: Final = r"[a-zA-Z_][a-zA-Z0-9_]*+"
 _QUOTED: Final = r'"(?:[^"\\]|\\[\\"n])*+"'
 _LABEL: Final = rf"[ \t]*+{_NAME}[ \t]*+=[ \t]*+{_QUOTED}[ \t]*+"
@@ -53,7 +54,7 @@ _ONE_LABEL: Final = re.compile(rf"({_NAME})[ \t]*+=[ \t]*+({_QUOTED})")
 _ESCAPE: Final = re.compile(r"\\(.)")
 _DIGITS: Final = re.compile(r"[0-9]++")
 _NUMBER: Final = re.compile(
-    r"[+-]?(?:(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:e[+-]?[0-9]+)?|inf(?:inity)?|nan)", re.IGNORECASE | re.ASCII
+    r"[+-]?(?:(?:[0-9]++(?:\.[0-9]*+)?|\.[0-9]++)(?:e[+-]?[0-9]++)?|inf(?:inity)?|nan)", re.IGNORECASE | re.ASCII
 )
 
 
