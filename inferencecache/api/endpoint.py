@@ -43,12 +43,16 @@ def parse_endpoint(provider: str, text: str) -> Endpoint:
     address = text.strip()
     if not address:
         raise EndpointError("endpoint is empty")
-    rest = _without_scheme(provider, address)
-    if any(char.isspace() or unicodedata.category(char) == "Cc" for char in rest):
+    return parse_address(_without_scheme(provider, address))
+
+
+def parse_address(text: str) -> Endpoint:
+    """Read `host:port`, an IPv6 host in brackets, with nothing around it. Raises `EndpointError`."""
+    if any(char.isspace() or unicodedata.category(char) == "Cc" for char in text):
         raise EndpointError("whitespace or control characters are not allowed inside the address")
-    if any(char in rest for char in "/?#"):
+    if any(char in text for char in "/?#"):
         raise EndpointError("paths/queries/fragments are not allowed: write host:port")
-    host, port = _split(rest)
+    host, port = _split(text)
     if not (len(port) <= _LONGEST_PORT and port.isascii() and port.isdigit() and 1 <= int(port) <= _HIGHEST_PORT):
         raise EndpointError(f'port "{port}" must be an integer in 1-65535')
     return Endpoint(host, int(port))

@@ -52,7 +52,14 @@ def _identity(one: Any) -> tuple[str, str, str]:
 def _judge(one: Any, stored: Any, all_admitted: Sequence[Any]) -> tuple[list[str], list[str]]:
     """The violations and the warnings of one object, as lines."""
     from inferencecache.adapters.registry import load_adapters
-    from inferencecache.api import CacheBackend, CachePolicy, CacheTenant
+    from inferencecache.api import (
+        CacheBackend,
+        CachePolicy,
+        CacheTenant,
+        KVCacheBackend,
+        KVCachePool,
+        KVCachePoolBinding,
+    )
     from inferencecache.api.schema_check import check_schema
     from inferencecache.cli.offline import added_to
     from inferencecache.webhooks.validation import (
@@ -61,6 +68,9 @@ def _judge(one: Any, stored: Any, all_admitted: Sequence[Any]) -> tuple[list[str
         validate_cache_policy,
         validate_cache_tenant,
     )
+    from inferencecache.webhooks.validation.kvcachebackend import validate_kv_cache_backend
+    from inferencecache.webhooks.validation.kvcachepool import validate_kv_cache_pool
+    from inferencecache.webhooks.validation.kvcachepoolbinding import Neighbourhood, validate_kv_cache_pool_binding
 
     warnings = [f'unknown field "{path}" is dropped' for path in one.unknown]
     if one.object is None:
@@ -69,13 +79,10 @@ def _judge(one: Any, stored: Any, all_admitted: Sequence[Any]) -> tuple[list[str
         return [f"{violation.field}: {violation.message}" for violation in one.violations], warnings
 
     def others(kind: type[T]) -> list[T]:
-        return [
-            other.object
-            for other in all_admitted
-            if other is not one
-            and isinstance(other.object, kind)
-            and other.object.metadata.namespace == one.object.metadata.namespace
-        ]
+        return [other for other in everywhere(kind) if other.metadata.namespace == one.object.metadata.namespace]
+
+    def everywhere(kind: type[T]) -> list[T]:
+        return [other.object for other in all_admitted if other is not one and isinstance(other.object, kind)]
 
     before = stored.object if stored is not None else None
     match one.object:
@@ -87,6 +94,20 @@ def _judge(one: Any, stored: Any, all_admitted: Sequence[Any]) -> tuple[list[str
             verdict = validate_cache_policy(one.object, before, siblings=others(CachePolicy))
         case CacheTenant():
             verdict = validate_cache_tenant(one.object, before, siblings=others(CacheTenant))
+        case KVCacheBackend():
+            verdict = validate_kv_cache_backend(one.object, before)
+        case KVCachePool():
+            named = {backend.metadata.name: backend for backend in everywhere(KVCacheBackend)}
+            backend = next((named[name] for name in one.object.spec.backends[:1] if name in named), None)
+            verdict = validate_kv_cache_pool(one.object, before, backend=backend, looked=False)
+        case KVCachePoolBinding():
+            around = Neighbourhood(
+                pools={pool.metadata.name: pool for pool in everywhere(KVCachePool)},
+                backends={backend.metadata.name: backend for backend in everywhere(KVCacheBackend)},
+                bindings=tuple(everywhere(KVCachePoolBinding)),
+                complete=False,
+            )
+            verdict = validate_kv_cache_pool_binding(one.object, before, dtype_owned=True, around=around)
         case _:
             verdict = Verdict()
     told = {found.field for found in verdict.violations}

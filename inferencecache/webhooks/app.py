@@ -1,4 +1,4 @@
-"""The admission app: seven webhooks on their paths, each a raw ASGI endpoint inside FastAPI.
+"""The admission app: webhooks on their paths, each a raw ASGI endpoint inside FastAPI.
 
 An endpoint reads the body, hands the request to a handler and writes the answer; it keeps the counters that
 dashboards know from controller-runtime. Bodies are decoded by msgspec, not by FastAPI's dependency machinery: the Pod
@@ -13,9 +13,10 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Mapping
 from datetime import timedelta
-from typing import Any, Final, TypeAlias
+from types import MappingProxyType
+from typing import Any, Final
 
 import structlog
 from fastapi import FastAPI
@@ -26,6 +27,7 @@ from inferencecache.webhooks.handlers import Handlers
 from inferencecache.webhooks.metrics import PANICS, POD_ADMISSIONS, WebhookMetrics
 from inferencecache.webhooks.review import (
     Answer,
+    Handler,
     MalformedReview,
     Request,
     allowed,
@@ -37,8 +39,6 @@ from inferencecache.webhooks.review import (
 
 log = structlog.get_logger(__name__)
 
-Handler: TypeAlias = Callable[[Request], Awaitable[Answer]]
-
 POD_PATH: Final = "/mutate--v1-pod"
 LARGEST_BODY: Final = 8 * 2**20
 """Objects are bounded by etcd at about 1.5 MiB, and a review holds at most two of them."""
@@ -46,13 +46,29 @@ POD_DEADLINE: Final = timedelta(seconds=2)
 OBJECT_DEADLINE: Final = timedelta(seconds=8)
 """Below the API server's default of ten seconds, so that the refusal it sees is ours."""
 
+NO_OTHERS: Final[Mapping[str, Handler]] = MappingProxyType({})
 
-def create_app(handlers: Handlers, *, pod_deadline: timedelta = POD_DEADLINE) -> FastAPI:
-    """The ASGI app that serves all webhooks with these handlers."""
+
+def create_app(
+    handlers: Handlers,
+    *,
+    others: Mapping[str, Handler] = NO_OTHERS,
+    wires_pods: bool = True,
+    pod_deadline: timedelta = POD_DEADLINE,
+) -> FastAPI:
+    """The ASGI app that serves all webhooks with these handlers.
+
+    Args:
+        handlers: the webhooks of the kinds of inferencecache.io, and of Pods.
+        others: further webhooks by their path, each of which refuses what it cannot judge.
+        wires_pods: whether Pods are wired to CacheBackends at all.
+        pod_deadline: when the Pod webhook lets a Pod pass unwired.
+    """
     app = FastAPI(title="inferencecache admission", openapi_url=None, docs_url=None, redoc_url=None)
-    pod = PodEndpoint(POD_PATH, handlers.pod, pod_deadline)
-    app.router.routes.append(Route(POD_PATH, pod, methods=["POST"]))
-    for path, handler in handlers.objects.items():
+    if wires_pods:
+        pod = PodEndpoint(POD_PATH, handlers.pod, pod_deadline)
+        app.router.routes.append(Route(POD_PATH, pod, methods=["POST"]))
+    for path, handler in {**handlers.objects, **others}.items():
         app.router.routes.append(Route(path, ObjectEndpoint(path, handler, OBJECT_DEADLINE), methods=["POST"]))
     return app
 

@@ -6,37 +6,30 @@ and the cluster.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final, TypeVar
-
-import msgspec
 
 from inferencecache.adapters.registry import RuntimeRegistry, Settings
 from inferencecache.api.cachebackend import CacheBackend
 from inferencecache.api.cachepolicy import CachePolicy
 from inferencecache.api.cachetenant import CacheTenant
-from inferencecache.api.constants import GROUP
 from inferencecache.api.defaulting import default_cache_backend
 from inferencecache.api.model import CustomObject, DecodeError
 from inferencecache.kube.errors import ApiError, KubeError
 from inferencecache.webhooks.decisions import UnwiredMemo
 from inferencecache.webhooks.injection import Injection, Outcome, inject
 from inferencecache.webhooks.metrics import POD_ADMISSIONS
+from inferencecache.webhooks.objects import answer_to, new_object, old_object, plain_object, unreadable
 from inferencecache.webhooks.patches import diff
 from inferencecache.webhooks.pods import PodView, UnreadablePod, read_pod
-from inferencecache.webhooks.review import Answer, Request, allowed, denied
+from inferencecache.webhooks.review import Answer, Handler, Request, allowed, denied
 from inferencecache.webhooks.selection import BackendReader, LookupFailed, SiblingReader
 from inferencecache.webhooks.validation import (
-    Verdict,
     needs_tenant_siblings,
     validate_cache_backend,
     validate_cache_policy,
     validate_cache_tenant,
 )
-
-T = TypeVar("T", bound=CustomObject)
-_NOTHING: Final = msgspec.Raw(b"null")
 
 
 @dataclass(frozen=True)
@@ -50,7 +43,7 @@ class Handlers:
     unwired: UnwiredMemo
 
     @property
-    def objects(self) -> dict[str, Callable[[Request], Awaitable[Answer]]]:
+    def objects(self) -> dict[str, Handler]:
         """The webhooks for our own kinds by their path (spec 02 §1)."""
         return {
             "/mutate-inferencecache-io-v1alpha1-cachebackend": self.default_cache_backend,
@@ -100,10 +93,10 @@ class Handlers:
     async def default_cache_backend(self, request: Request) -> Answer:
         """Defaulting rows D1–D4, on the raw object."""
         try:
-            raw = _json(request.object)
+            raw = plain_object(request.object)
             CacheBackend.decode(raw)
         except DecodeError as error:
-            return _unreadable(error)
+            return unreadable(error)
         return allowed(patch=diff(raw, default_cache_backend(raw)))
 
     async def leave_alone(self, request: Request) -> Answer:
@@ -111,9 +104,9 @@ class Handlers:
         kind = {"CachePolicy": CachePolicy, "CacheTenant": CacheTenant}.get(request.kind.kind)
         if kind is not None:
             try:
-                _decode(kind, request.object, request)
+                new_object(kind, request)
             except DecodeError as error:
-                return _unreadable(error)
+                return unreadable(error)
         return allowed()
 
     # -------------------------------------------------------------------------------------------------- validation
@@ -123,111 +116,57 @@ class Handlers:
         if request.operation == "DELETE":
             return allowed()
         try:
-            new = _decode(CacheBackend, request.object, request)
+            new = new_object(CacheBackend, request)
         except DecodeError as error:
-            return _unreadable(error)
+            return unreadable(error)
         verdict = validate_cache_backend(
             new,
-            _old(CacheBackend, request),
+            old_object(CacheBackend, request),
             runtimes=self.runtimes,
             neighbours=self.backends.cached(new.metadata.namespace),
         )
         if verdict.allowed and not request.dry_run:
             self.backends.admitted(new.metadata.namespace)
-        return _answer(new, verdict)
+        return answer_to(new, verdict)
 
     async def validate_cache_policy(self, request: Request) -> Answer:
         """Rows P1–P3."""
         if request.operation == "DELETE":
             return allowed()
         try:
-            new = _decode(CachePolicy, request.object, request)
+            new = new_object(CachePolicy, request)
         except DecodeError as error:
-            return _unreadable(error)
-        old = _old(CachePolicy, request)
+            return unreadable(error)
+        old = old_object(CachePolicy, request)
         siblings: Sequence[CachePolicy] = ()
         if old is None:
             try:
                 siblings = await self.siblings.siblings(CachePolicy, new.metadata.namespace)
             except (KubeError, TimeoutError) as error:
                 return _lookup_failed(new, error)
-        return _answer(new, validate_cache_policy(new, old, siblings=siblings))
+        return answer_to(new, validate_cache_policy(new, old, siblings=siblings))
 
     async def validate_cache_tenant(self, request: Request) -> Answer:
         """Rows T1–T2."""
         if request.operation == "DELETE":
             return allowed()
         try:
-            new = _decode(CacheTenant, request.object, request)
+            new = new_object(CacheTenant, request)
         except DecodeError as error:
-            return _unreadable(error)
-        old = _old(CacheTenant, request)
+            return unreadable(error)
+        old = old_object(CacheTenant, request)
         siblings: Sequence[CacheTenant] = ()
         if needs_tenant_siblings(new, old):
             try:
                 siblings = await self.siblings.siblings(CacheTenant, new.metadata.namespace)
             except (KubeError, TimeoutError) as error:
                 return _lookup_failed(new, error)
-        return _answer(new, validate_cache_tenant(new, old, siblings=siblings))
+        return answer_to(new, validate_cache_tenant(new, old, siblings=siblings))
 
 
 def _counted(outcome: Outcome, reason: str, answer: Answer) -> Answer:
     POD_ADMISSIONS.labels(outcome.value, reason).inc()
     return answer
-
-
-def _json(raw: msgspec.Raw) -> dict[str, Any]:
-    try:
-        value = msgspec.json.decode(raw)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise DecodeError(f"the object is not JSON: {error}") from error
-    if not isinstance(value, dict):
-        raise DecodeError("the request carries no object")
-    return value
-
-
-def _decode(kind: type[T], raw: msgspec.Raw, request: Request) -> T:
-    """The object of a request, in the request's namespace if it names none."""
-    value = _json(raw)
-    metadata = value.get("metadata")
-    if isinstance(metadata, dict) and not metadata.get("namespace"):
-        value = {**value, "metadata": {**metadata, "namespace": request.namespace}}
-    return kind.decode(value)
-
-
-def _old(kind: type[T], request: Request) -> T | None:
-    """The stored object of an update; None on create, or where it cannot be read and so excuses nothing."""
-    if request.operation != "UPDATE":
-        return None
-    try:
-        return _decode(kind, request.old_object, request)
-    except DecodeError:
-        return None
-
-
-def _unreadable(error: DecodeError) -> Answer:
-    return denied(400, "BadRequest", str(error))
-
-
-def _answer(obj: CustomObject, verdict: Verdict) -> Answer:
-    if verdict.allowed:
-        return allowed(warnings=verdict.warnings)
-    causes = [
-        {"reason": finding.kind.value, "field": finding.field, "message": finding.message}
-        for finding in verdict.violations
-    ]
-    kind, name = obj.resource.kind, obj.metadata.name or obj.metadata.generate_name
-    told = ", ".join(f"{cause['field']}: {cause['message']}" for cause in causes)
-    return denied(
-        422,
-        "Invalid",
-        f'{kind}.{GROUP} "{name}" is invalid: {told if len(causes) == 1 else f"[{told}]"}',
-        verdict.warnings,
-        group=GROUP,
-        kind=kind,
-        name=name,
-        causes=causes,
-    )
 
 
 def _lookup_failed(obj: CustomObject, error: Exception) -> Answer:

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import base64
 import re
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import msgspec
 
@@ -44,6 +45,10 @@ class Request(msgspec.Struct, frozen=True, rename="camel"):
     object: msgspec.Raw = msgspec.Raw(b"null")
     old_object: msgspec.Raw = msgspec.Raw(b"null")
     dry_run: bool | None = None
+
+
+Handler: TypeAlias = Callable[["Request"], Awaitable["Answer"]]
+"""One webhook."""
 
 
 class _Review(msgspec.Struct, frozen=True):

@@ -133,6 +133,21 @@ class InformedBackends:
         )
 
 
+class NoBackends:
+    """A `BackendReader` of a process that wires no Pods."""
+
+    async def backends(self, namespace: str) -> Sequence[CacheBackend]:
+        """See `BackendReader`."""
+        return self.cached(namespace)
+
+    def cached(self, namespace: str) -> Sequence[CacheBackend]:
+        """See `BackendReader`."""
+        return ()
+
+    def admitted(self, namespace: str) -> None:
+        """See `BackendReader`."""
+
+
 class LiveSiblings:
     """A `SiblingReader` that asks the API server."""
 

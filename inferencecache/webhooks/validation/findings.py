@@ -20,6 +20,8 @@ class ViolationKind(StrEnum):
     INVALID = "FieldValueInvalid"
     FORBIDDEN = "FieldValueForbidden"
     NOT_SUPPORTED = "FieldValueNotSupported"
+    NOT_FOUND = "FieldValueNotFound"
+    DUPLICATE = "FieldValueDuplicate"
     INTERNAL = "InternalError"
 
 
@@ -28,8 +30,15 @@ _WORDS = {
     ViolationKind.INVALID: "Invalid value",
     ViolationKind.FORBIDDEN: "Forbidden",
     ViolationKind.NOT_SUPPORTED: "Unsupported value",
+    ViolationKind.NOT_FOUND: "Not found",
+    ViolationKind.DUPLICATE: "Duplicate value",
     ViolationKind.INTERNAL: "Internal error",
 }
+
+
+_SHOWING_THE_VALUE = frozenset(
+    {ViolationKind.INVALID, ViolationKind.NOT_SUPPORTED, ViolationKind.NOT_FOUND, ViolationKind.DUPLICATE}
+)
 
 
 @dataclass(frozen=True)
@@ -46,7 +55,7 @@ class Violation:
     def message(self) -> str:
         """Kind, value and detail in one sentence, as Kubernetes words them."""
         word = _WORDS[self.kind]
-        if self.kind in (ViolationKind.INVALID, ViolationKind.NOT_SUPPORTED):
+        if self.kind in _SHOWING_THE_VALUE:
             return f"{word}: {shown(self.value)}: {self.detail}"
         return f"{word}: {self.detail}"
 
@@ -98,6 +107,16 @@ def not_supported(rule: str, field: str, value: Any, accepted: Iterable[str]) ->
         "supported values: " + ", ".join(f'"{one}"' for one in accepted),
         value,
     )
+
+
+def not_found(rule: str, field: str, value: str, detail: str) -> Violation:
+    """The object that a value names is not there."""
+    return Violation(rule, ViolationKind.NOT_FOUND, field, detail, value)
+
+
+def duplicate(rule: str, field: str, value: str, detail: str) -> Violation:
+    """Somebody else has this value already."""
+    return Violation(rule, ViolationKind.DUPLICATE, field, detail, value)
 
 
 def internal(rule: str, field: str, detail: str) -> Violation:

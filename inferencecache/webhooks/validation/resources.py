@@ -1,14 +1,15 @@
 """Rules V14–V21: resources of the provider's container, and host memory (spec 02 §5.2).
 
 Kubernetes judges the rendered Pod by the same rules, but hours later and on an object the user never wrote; here the
-answer names the field in the CacheBackend. Only the block of the selected provider is judged, whoever owns the store.
+answer names the field that the user wrote. Of a CacheBackend only the block of the selected provider is judged, whoever
+owns the store.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from typing import Final
+from collections.abc import Callable, Iterator
+from typing import Final, TypeAlias
 
 from inferencecache.api import constants as c
 from inferencecache.api.core import ResourceRequirements
@@ -36,12 +37,35 @@ def _resources(s: Subject) -> tuple[str, ResourceRequirements] | None:
     return f"spec.remoteStorage.{_BLOCK[s.storage.provider]}.resources", block.resources
 
 
-def _entries(s: Subject) -> Iterator[tuple[str, str, Quantity]]:
+_ContainerRule: TypeAlias = Callable[[str, ResourceRequirements], Iterator[Violation]]
+_OF_A_CONTAINER: Final[list[_ContainerRule]] = []
+
+
+def container_findings(base: str, resources: ResourceRequirements) -> Iterator[Violation]:
+    """What is wrong with the resources of any container; `base` is the path of their field."""
+    for rule in _OF_A_CONTAINER:
+        yield from rule(base, resources)
+
+
+def _container_rule(row: str) -> Callable[[_ContainerRule], _ContainerRule]:
+    """Register a rule for all containers, and so for the provider's."""
+
+    def register(rule: _ContainerRule) -> _ContainerRule:
+        _OF_A_CONTAINER.append(rule)
+
+        @TABLE.rule(row)
+        def of_the_provider(s: Subject) -> Iterator[Violation]:
+            found = _resources(s)
+            if found is not None:
+                yield from rule(*found)
+
+        return rule
+
+    return register
+
+
+def _entries(base: str, resources: ResourceRequirements) -> Iterator[tuple[str, str, Quantity]]:
     """Field, resource name and amount of every entry, requests before limits, names sorted."""
-    found = _resources(s)
-    if found is None:
-        return
-    base, resources = found
     for half, amounts in (("requests", resources.requests), ("limits", resources.limits)):
         for name, amount in sorted((amounts or {}).items()):
             yield f"{base}.{half}[{name}]", name, amount
@@ -70,13 +94,9 @@ def _vendor_name(name: str) -> bool:
     )
 
 
-@TABLE.rule("V14")
-def limits_and_requests_agree(s: Subject) -> Iterator[Violation]:
+@_container_rule("V14")
+def limits_and_requests_agree(base: str, resources: ResourceRequirements) -> Iterator[Violation]:
     """A limit covers its request; for what cannot be overcommitted both are equal."""
-    found = _resources(s)
-    if found is None:
-        return
-    base, resources = found
     requests = resources.requests or {}
     for name, limit in sorted((resources.limits or {}).items()):
         request = requests.get(name)
@@ -95,13 +115,9 @@ def limits_and_requests_agree(s: Subject) -> Iterator[Violation]:
             )
 
 
-@TABLE.rule("V15")
-def dedicated_resources_need_a_limit(s: Subject) -> Iterator[Violation]:
+@_container_rule("V15")
+def dedicated_resources_need_a_limit(base: str, resources: ResourceRequirements) -> Iterator[Violation]:
     """Hugepages and devices are declared in both halves."""
-    found = _resources(s)
-    if found is None:
-        return
-    base, resources = found
     for name, request in sorted((resources.requests or {}).items()):
         if name not in _OVERCOMMITTABLE and name not in (resources.limits or {}):
             yield invalid(
@@ -112,22 +128,21 @@ def dedicated_resources_need_a_limit(s: Subject) -> Iterator[Violation]:
             )
 
 
-@TABLE.rule("V16")
-def no_resource_claims(s: Subject) -> Iterator[Violation]:
+@_container_rule("V16")
+def no_resource_claims(base: str, resources: ResourceRequirements) -> Iterator[Violation]:
     """The renderer declares no Pod-level claims, so a container's could not resolve."""
-    found = _resources(s)
-    if found is not None and found[1].claims:
+    if resources.claims:
         yield forbidden(
             "V16",
-            f"{found[0]}.claims",
+            f"{base}.claims",
             "dynamic resource claims are not supported: the rendered Pod would not declare them; remove claims",
         )
 
 
-@TABLE.rule("V17")
-def no_negative_amounts(s: Subject) -> Iterator[Violation]:
+@_container_rule("V17")
+def no_negative_amounts(base: str, resources: ResourceRequirements) -> Iterator[Violation]:
     """Amounts are not negative."""
-    for field, _, amount in _entries(s):
+    for field, _, amount in _entries(base, resources):
         if amount.value < 0:
             yield invalid("V17", field, amount, "must not be negative")
 
@@ -140,10 +155,10 @@ def host_memory_is_positive(s: Subject) -> Iterator[Violation]:
         yield invalid("V18", "spec.lmCache.hostMemory.capacity", memory.capacity, "must be greater than zero")
 
 
-@TABLE.rule("V19")
-def resource_names_are_known_to_kubernetes(s: Subject) -> Iterator[Violation]:
+@_container_rule("V19")
+def resource_names_are_known_to_kubernetes(base: str, resources: ResourceRequirements) -> Iterator[Violation]:
     """Only names that a container may ask for."""
-    for field, name, _ in _entries(s):
+    for field, name, _ in _entries(base, resources):
         if name not in _OVERCOMMITTABLE and _page_size(name) is None and not _vendor_name(name):
             yield invalid(
                 "V19",
@@ -154,18 +169,18 @@ def resource_names_are_known_to_kubernetes(s: Subject) -> Iterator[Violation]:
             )
 
 
-@TABLE.rule("V20")
-def devices_come_whole(s: Subject) -> Iterator[Violation]:
+@_container_rule("V20")
+def devices_come_whole(base: str, resources: ResourceRequirements) -> Iterator[Violation]:
     """Devices are counted; the number decides, not its spelling (`1000m` is one)."""
-    for field, name, amount in _entries(s):
+    for field, name, amount in _entries(base, resources):
         if name not in _OVERCOMMITTABLE and not name.startswith(_HUGEPAGES) and amount.value.denominator != 1:
             yield invalid("V20", field, amount, f"{name} is allocated in whole units only: use an integer")
 
 
-@TABLE.rule("V21")
-def hugepages_come_whole(s: Subject) -> Iterator[Violation]:
+@_container_rule("V21")
+def hugepages_come_whole(base: str, resources: ResourceRequirements) -> Iterator[Violation]:
     """Huge pages are allocated as pages."""
-    for field, name, amount in _entries(s):
+    for field, name, amount in _entries(base, resources):
         size = _page_size(name)
         if size is not None and amount.value > 0 and int(amount) % int(size):
             yield invalid("V21", field, amount, f"must be a multiple of the page size {size}")

@@ -1,0 +1,74 @@
+"""What every webhook for a kind of our own does: read the object of a request, and word the answer to it."""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+import msgspec
+
+from inferencecache.api.model import CustomObject, DecodeError
+from inferencecache.webhooks.review import Answer, Request, allowed, denied
+from inferencecache.webhooks.validation import Verdict
+
+T = TypeVar("T", bound=CustomObject)
+
+
+def plain_object(raw: msgspec.Raw) -> dict[str, Any]:
+    """A raw object as plain JSON values. Raises `DecodeError`."""
+    try:
+        value = msgspec.json.decode(raw)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise DecodeError(f"the object is not JSON: {error}") from error
+    if not isinstance(value, dict):
+        raise DecodeError("the request carries no object")
+    return value
+
+
+def new_object(kind: type[T], request: Request) -> T:
+    """The object of a request, in the request's namespace if it names none. Raises `DecodeError`."""
+    return _decode(kind, request.object, request)
+
+
+def old_object(kind: type[T], request: Request) -> T | None:
+    """The stored object of an update; None on create, or where it cannot be read and so excuses nothing."""
+    if request.operation != "UPDATE":
+        return None
+    try:
+        return _decode(kind, request.old_object, request)
+    except DecodeError:
+        return None
+
+
+def unreadable(error: DecodeError) -> Answer:
+    """The refusal of an object that cannot be read at all."""
+    return denied(400, "BadRequest", str(error))
+
+
+def answer_to(obj: CustomObject, verdict: Verdict) -> Answer:
+    """A verdict as the API server would word it: one 422 with a cause for each violation."""
+    if verdict.allowed:
+        return allowed(warnings=verdict.warnings)
+    causes = [
+        {"reason": finding.kind.value, "field": finding.field, "message": finding.message}
+        for finding in verdict.violations
+    ]
+    resource, name = obj.resource, obj.metadata.name or obj.metadata.generate_name
+    told = ", ".join(f"{cause['field']}: {cause['message']}" for cause in causes)
+    return denied(
+        422,
+        "Invalid",
+        f'{resource.kind}.{resource.group} "{name}" is invalid: {told if len(causes) == 1 else f"[{told}]"}',
+        verdict.warnings,
+        group=resource.group,
+        kind=resource.kind,
+        name=name,
+        causes=causes,
+    )
+
+
+def _decode(kind: type[T], raw: msgspec.Raw, request: Request) -> T:
+    value = plain_object(raw)
+    metadata = value.get("metadata")
+    if isinstance(metadata, dict) and not metadata.get("namespace"):
+        value = {**value, "metadata": {**metadata, "namespace": request.namespace}}
+    return kind.decode(value)
