@@ -16,7 +16,9 @@ from inferencecache.adapters import DEFAULT_POLICY_SERVER
 from inferencecache.cli.flags import duration
 from inferencecache.cli.logs import Encoder, LogSettings, TimeEncoding, configure
 from inferencecache.cli.settings import (
+    BACKEND_IMAGE,
     CERT_DIR,
+    POOL_NAMESPACE,
     REFRESH_INTERVAL,
     SERVER,
     ControllerSettings,
@@ -26,6 +28,7 @@ from inferencecache.cli.settings import (
 
 _LISTENERS = "Listeners"
 _SERVER = "Cache server"
+_POOLS = "KV cache pools"
 _LOGGING = "Logging"
 
 
@@ -127,6 +130,46 @@ def controller(
             rich_help_panel=_SERVER,
         ),
     ] = REFRESH_INTERVAL,
+    enable_cache_backends: Annotated[
+        bool,
+        typer.Option(
+            "--enable-cache-backends/--no-enable-cache-backends",
+            help="Run the half of group inferencecache.io: caches of engines, and the prefix index.",
+        ),
+    ] = True,
+    enable_kv_cache_pools: Annotated[
+        bool,
+        typer.Option(
+            "--enable-kv-cache-pools/--no-enable-kv-cache-pools",
+            help="Run the half of group worker.gpustack.ai: stores, pools and their quotas.",
+            rich_help_panel=_POOLS,
+        ),
+    ] = True,
+    kv_cache_namespace: Annotated[
+        str,
+        typer.Option(
+            help="Where stores run, with their Services and their quota policies.",
+            show_default=f"the controller's own, {POOL_NAMESPACE} outside a cluster",
+            rich_help_panel=_POOLS,
+        ),
+    ] = "",
+    kv_cache_backend_image: Annotated[
+        str,
+        typer.Option(
+            help="Image of a store's leader and members where the KVCacheBackend names none.",
+            show_default=f"$GPUSTACK_KV_CACHE_BACKEND_IMAGE, else {BACKEND_IMAGE}",
+            rich_help_panel=_POOLS,
+        ),
+    ] = "",
+    kv_cache_dtype_owned: Annotated[
+        bool | None,
+        typer.Option(
+            "--kv-cache-dtype-owned/--no-kv-cache-dtype-owned",
+            help="Whether engines get the dtype of their KVCachePoolBinding, and may name none themselves.",
+            show_default="$GPUSTACK_MODEL_DEPLOYMENT_KV_CACHE_DTYPE_OWNED, else true",
+            rich_help_panel=_POOLS,
+        ),
+    ] = None,
     zap_devel: Annotated[
         bool,
         typer.Option(
@@ -188,6 +231,11 @@ def controller(
             server_probe_url=server_probe_url,
             cacheindex_refresh_interval=cacheindex_refresh_interval,
             cachepolicy_push_interval=cachepolicy_push_interval,
+            enable_cache_backends=enable_cache_backends,
+            enable_kv_cache_pools=enable_kv_cache_pools,
+            kv_cache_namespace=kv_cache_namespace,
+            kv_cache_backend_image=kv_cache_backend_image,
+            kv_cache_dtype_owned=kv_cache_dtype_owned,
         )
     except (SettingsError, ValueError) as error:
         typer.echo(f"inferencecache controller: {error}", err=True)

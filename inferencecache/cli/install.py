@@ -9,23 +9,35 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from inferencecache.api import CacheBackend, CachePolicy, CacheTenant
+from inferencecache.api import (
+    CacheBackend,
+    CachePolicy,
+    CacheTenant,
+    KVCacheBackend,
+    KVCachePool,
+    KVCachePoolBinding,
+)
 from inferencecache.api.constants import GROUP
 from inferencecache.api.model import CustomObject
-from inferencecache.controllers.rbac import rbac_rules
+from inferencecache.controllers.rbac import pool_rules, rbac_rules, store_rules
 
 NAMESPACE: Final = "inference-cache-system"
+POOL_NAMESPACE: Final = "inference-cache-pools"
+"""Where stores run: a namespace of its own, as RDMA needs more than the operator's namespace permits."""
 WEBHOOK_SERVICE: Final = "webhook-service"
 MUTATING_CONFIGURATION: Final = "inference-cache-mutating-webhook-configuration"
 VALIDATING_CONFIGURATION: Final = "inference-cache-validating-webhook-configuration"
 CERTIFICATE_SECRET: Final = "webhook-server-cert"
 CONTROLLER: Final = "inference-cache-controller-manager"
 MANAGER_ROLE: Final = "inference-cache-manager-role"
+POOLS_ROLE: Final = "inference-cache-pools-role"
+STORES_ROLE: Final = "inference-cache-stores-role"
 LEADER_ELECTION_ROLE: Final = "inference-cache-leader-election-role"
 CERTIFICATES_ROLE: Final = "inference-cache-webhook-certificates-role"
 
-# The kinds that have admission webhooks; the others are held to their schema alone (spec 02 §1).
-_ADMITTED: Final = (CacheBackend, CachePolicy, CacheTenant)
+# The kinds that have admission webhooks; the others are held to their schema alone (spec 02 §1, spec 10 §4).
+_DEFAULTED: Final = (CacheBackend, CachePolicy, CacheTenant)
+_VALIDATED: Final = (*_DEFAULTED, KVCacheBackend, KVCachePool, KVCachePoolBinding)
 
 # A Pod is of interest if a selector can match it (it has labels) or it carries an annotation of ours; a selector
 # without labels never matches (spec 03 §4). The kubelet's mirror Pods are descriptions of what already runs.
@@ -84,14 +96,14 @@ def webhook_configurations(address: Mapping[str, Any] | None = None) -> list[dic
             "sideEffects": "None",
             "admissionReviewVersions": ["v1"],
         },
-        *(_kind_webhook("mutate", kind, client_config) for kind in _ADMITTED),
+        *(_kind_webhook("mutate", kind, client_config) for kind in _DEFAULTED),
     ]
     return [
         _configuration("MutatingWebhookConfiguration", MUTATING_CONFIGURATION, mutating),
         _configuration(
             "ValidatingWebhookConfiguration",
             VALIDATING_CONFIGURATION,
-            [_kind_webhook("validate", kind, client_config) for kind in _ADMITTED],
+            [_kind_webhook("validate", kind, client_config) for kind in _VALIDATED],
         ),
     ]
 
@@ -112,6 +124,7 @@ def _kind_webhook(verb: str, kind: type[CustomObject], client_config: Any) -> di
             }
         ],
         "failurePolicy": "Fail",
+        "matchPolicy": "Equivalent",
         "timeoutSeconds": 10,
         "sideEffects": "None",
         "admissionReviewVersions": ["v1"],
@@ -130,13 +143,17 @@ def _configuration(kind: str, name: str, webhooks: Sequence[Mapping[str, Any]]) 
 def controller_rbac() -> list[dict[str, Any]]:
     """Who the controller is and what it may do (spec 05 §1.4, decision A8).
 
-    In the cluster, what its reconcilers say they need, which covers what its webhooks read; in its own namespace the
-    Lease, the Secret of its webhook certificates, and Events.
+    In the cluster, what the reconcilers of each half say they need, which covers what its webhooks read; where stores
+    run, what makes them up; in its own namespace the Lease, the Secret of its webhook certificates, and Events.
     """
     return [
         {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": CONTROLLER, "namespace": NAMESPACE}},
         _role("ClusterRole", MANAGER_ROLE, rbac_rules()),
         _binding("ClusterRoleBinding", "inference-cache-manager-rolebinding", MANAGER_ROLE),
+        _role("ClusterRole", POOLS_ROLE, pool_rules()),
+        _binding("ClusterRoleBinding", "inference-cache-pools-rolebinding", POOLS_ROLE),
+        _role("Role", STORES_ROLE, store_rules(), POOL_NAMESPACE),
+        _binding("RoleBinding", "inference-cache-stores-rolebinding", STORES_ROLE, POOL_NAMESPACE),
         _role("Role", LEADER_ELECTION_ROLE, _LEADER_ELECTION_RULES),
         _binding("RoleBinding", "inference-cache-leader-election-rolebinding", LEADER_ELECTION_ROLE),
         _role("Role", CERTIFICATES_ROLE, _CERTIFICATE_SECRET_RULES),
@@ -195,24 +212,24 @@ def user_roles(kind: type[CustomObject]) -> list[dict[str, Any]]:
     ]
 
 
-def _in_scope(kind: str) -> dict[str, str]:
-    return {} if kind.startswith("Cluster") else {"namespace": NAMESPACE}
+def _in_scope(kind: str, namespace: str) -> dict[str, str]:
+    return {} if kind.startswith("Cluster") else {"namespace": namespace}
 
 
-def _role(kind: str, name: str, rules: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def _role(kind: str, name: str, rules: Sequence[Mapping[str, Any]], namespace: str = NAMESPACE) -> dict[str, Any]:
     return {
         "apiVersion": "rbac.authorization.k8s.io/v1",
         "kind": kind,
-        "metadata": {"name": name, **_in_scope(kind)},
+        "metadata": {"name": name, **_in_scope(kind, namespace)},
         "rules": [dict(rule) for rule in rules],
     }
 
 
-def _binding(kind: str, name: str, role: str) -> dict[str, Any]:
+def _binding(kind: str, name: str, role: str, namespace: str = NAMESPACE) -> dict[str, Any]:
     return {
         "apiVersion": "rbac.authorization.k8s.io/v1",
         "kind": kind,
-        "metadata": {"name": name, **_in_scope(kind)},
+        "metadata": {"name": name, **_in_scope(kind, namespace)},
         "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": kind.removesuffix("Binding"), "name": role},
         "subjects": [{"kind": "ServiceAccount", "name": CONTROLLER, "namespace": NAMESPACE}],
     }

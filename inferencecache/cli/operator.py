@@ -10,6 +10,7 @@ import asyncio
 
 import structlog
 import uvloop
+from fastapi import FastAPI
 
 from inferencecache import __version__
 from inferencecache.adapters.registry import Settings, load_adapters
@@ -32,7 +33,8 @@ from inferencecache.kube.resource import Key
 from inferencecache.webhooks.app import create_app
 from inferencecache.webhooks.decisions import UnwiredMemo
 from inferencecache.webhooks.handlers import Handlers
-from inferencecache.webhooks.selection import InformedBackends, LiveSiblings
+from inferencecache.webhooks.kvcache import LivePools, PoolHandlers
+from inferencecache.webhooks.selection import BackendReader, InformedBackends, LiveSiblings, NoBackends
 from inferencecache.webhooks.server import WebhookServer
 
 FIELD_MANAGER = "inferencecache-controller"
@@ -71,15 +73,21 @@ def build(settings: ControllerSettings, client: Client) -> Manager:
     manager = Manager(client, options=_options(settings, namespace))
     registries = load_adapters()
     unwired = UnwiredMemo()
-    register(manager, registries=registries, notes=unwired, server=_server(settings))
+    backends: BackendReader = NoBackends()
+    if settings.enable_cache_backends:
+        register(manager, registries=registries, notes=unwired, server=_server(settings))
+        backends = InformedBackends(manager.cache.informer(CacheBackend), client)
     handlers = Handlers(
         runtimes=registries[0],
         settings=_sidecars(settings),
-        backends=InformedBackends(manager.cache.informer(CacheBackend), client),
+        backends=backends,
         siblings=LiveSiblings(client),
         unwired=unwired,
     )
-    _serve(manager, handlers, settings, namespace)
+    # Objects of a half that is off are judged all the same: they must stay editable, and their finalizers removable.
+    pools = PoolHandlers(LivePools(client), dtype_owned=settings.dtype_owned)
+    app = create_app(handlers, others=pools.objects, wires_pods=settings.enable_cache_backends)
+    _serve(manager, app, settings, namespace)
     return manager
 
 
@@ -119,10 +127,10 @@ def _server(settings: ControllerSettings) -> CacheServer:
     )
 
 
-def _serve(manager: Manager, handlers: Handlers, settings: ControllerSettings, namespace: str) -> None:
+def _serve(manager: Manager, app: FastAPI, settings: ControllerSettings, namespace: str) -> None:
     """Add the webhook listener and whatever keeps its certificate."""
     certificate = ServingCertificate()
-    server = WebhookServer(create_app(handlers), port=settings.webhook_port, tls=certificate.context)
+    server = WebhookServer(app, port=settings.webhook_port, tls=certificate.context)
 
     async def serve() -> None:
         await certificate.wait_loaded()

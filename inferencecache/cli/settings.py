@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import ssl
-import tempfile
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -17,8 +16,15 @@ from inferencecache.adapters import DEFAULT_POLICY_SERVER
 
 SERVER = "http://inference-cache-server:8081"
 REFRESH_INTERVAL = timedelta(seconds=30)
-CERT_DIR = Path(tempfile.gettempdir()) / "k8s-webhook-server" / "serving-certs"
+POOL_NAMESPACE = "gpustack-system"
+"""Where stores run if neither a flag nor a Pod says so (spec 10 §2.4)."""
+BACKEND_IMAGE = "gpustack/mirrored-mooncake:0.3.13.post1-cpu"
+# The name alone: `tempfile` looks for a folder it can write to, which a read-only container need not have.
+CERT_DIR = Path(os.environ.get("TMPDIR") or "/tmp") / "k8s-webhook-server" / "serving-certs"
 
+_BACKEND_IMAGE_SEED = "GPUSTACK_KV_CACHE_BACKEND_IMAGE"
+_DTYPE_OWNED_SEED = "GPUSTACK_MODEL_DEPLOYMENT_KV_CACHE_DTYPE_OWNED"
+_FALSE = frozenset({"0", "f", "F", "false", "FALSE", "False"})
 _SERVICE_ACCOUNT_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 
 
@@ -67,8 +73,17 @@ class ControllerSettings:
     server_probe_url: str = f"{SERVER}/probe"
     cacheindex_refresh_interval: timedelta = REFRESH_INTERVAL
     cachepolicy_push_interval: timedelta = REFRESH_INTERVAL
+    enable_cache_backends: bool = True
+    enable_kv_cache_pools: bool = True
+    kv_cache_namespace: str = ""
+    kv_cache_backend_image: str = ""
+    kv_cache_dtype_owned: bool | None = None
 
     def __post_init__(self) -> None:
+        if not (self.enable_cache_backends or self.enable_kv_cache_pools):
+            raise SettingsError(
+                "--no-enable-cache-backends and --no-enable-kv-cache-pools leave nothing to do: drop one of them"
+            )
         if not self.server_policy_url:
             raise SettingsError("--server-policy-url is empty: give the address the cache server takes policies at")
         for flag, url in (
@@ -93,3 +108,19 @@ class ControllerSettings:
         except OSError:
             mounted = ""
         return mounted or os.environ.get("POD_NAMESPACE", "") or self.leader_election_namespace
+
+    def pool_namespace(self, mount: Path = _SERVICE_ACCOUNT_NAMESPACE) -> str:
+        """The namespace that stores run in: the flag, else the process's own, else `gpustack-system`."""
+        return self.kv_cache_namespace or self.namespace(mount) or POOL_NAMESPACE
+
+    @property
+    def backend_image(self) -> str:
+        """The image of stores that name none: the flag, else the environment, else the product's (spec 10 §13)."""
+        return self.kv_cache_backend_image or os.environ.get(_BACKEND_IMAGE_SEED, "") or BACKEND_IMAGE
+
+    @property
+    def dtype_owned(self) -> bool:
+        """Whether Bindings own the dtype of engines: the flag, else the environment; unreadable counts as yes."""
+        if self.kv_cache_dtype_owned is not None:
+            return self.kv_cache_dtype_owned
+        return os.environ.get(_DTYPE_OWNED_SEED, "").strip() not in _FALSE

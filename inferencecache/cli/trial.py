@@ -22,6 +22,7 @@ from inferencecache.cli.install import (
     CONTROLLER,
     MUTATING_CONFIGURATION,
     NAMESPACE,
+    POOL_NAMESPACE,
     VALIDATING_CONFIGURATION,
     controller_rbac,
     webhook_configurations,
@@ -91,7 +92,8 @@ class Ports:
 async def install(client: Client, ports: Ports) -> None:
     """What `kubectl apply -k manifests/default` installs, except Deployments and Services."""
     await install_crds(client, [dict(crd) for crd in crds()])
-    await client.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
+    for namespace in (NAMESPACE, POOL_NAMESPACE):
+        await client.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}})
     address = {"url": f"https://127.0.0.1:{ports.webhook}"}
     for manifest in [*controller_rbac(), *webhook_configurations(address)]:
         await client.apply(manifest)
@@ -145,6 +147,7 @@ def controller_command(kubeconfig: Path, ports: Ports, folder: Path) -> list[str
         f"--server-policy-url={server}/policy",
         f"--server-probe-url={server}/probe",
         "--cacheindex-refresh-interval=1s",
+        f"--kv-cache-namespace={POOL_NAMESPACE}",
     )
 
 

@@ -1,9 +1,9 @@
-"""What the reconcilers may do in a cluster: the rules of the controller's ClusterRole, next to the code they serve.
+"""What the reconcilers may do: the rules of the controller's roles, one set per half, next to the code they serve.
 
-Only what some line of code asks for is here (spec 05 §1.4). Children are written by server-side apply and patches, so
-nothing needs `update`; the one exception is the `finalizers` subresource, which the API server checks when an owner
-reference blocks its owner's deletion. What the process needs in its own namespace (the Lease, the certificates' Secret)
-belongs to whoever composes the process.
+Only what some line of code asks for is here (spec 05 §1.4, spec 10 §15). Children are written by server-side apply and
+patches, so nothing needs `update`; the one exception is the `finalizers` subresource, which the API server checks when
+an owner reference blocks its owner's deletion. What the process needs in its own namespace (the Lease, the
+certificates' Secret) belongs to whoever composes the process.
 """
 
 from __future__ import annotations
@@ -15,10 +15,26 @@ from inferencecache.api.cachebackend import CacheBackend
 from inferencecache.api.cacheindex import CacheIndex
 from inferencecache.api.cachepolicy import CachePolicy
 from inferencecache.api.cachetenant import CacheTenant
+from inferencecache.api.kvcachebackend import KVCacheBackend
+from inferencecache.api.kvcachepool import KVCachePool
+from inferencecache.api.kvcachepoolbinding import KVCachePoolBinding
 from inferencecache.api.pdtopology import PDTopology
 from inferencecache.api.prompttemplate import PromptTemplate
 from inferencecache.kube.events import EVENTS
-from inferencecache.kube.kinds import Deployment, HorizontalPodAutoscaler, Pod, ReplicaSet, Service, StatefulSet
+from inferencecache.kube.kinds import (
+    ConfigMap,
+    DaemonSet,
+    Deployment,
+    HorizontalPodAutoscaler,
+    Lease,
+    Pod,
+    ReplicaSet,
+    Role,
+    RoleBinding,
+    Service,
+    ServiceAccount,
+    StatefulSet,
+)
 from inferencecache.kube.resource import Resource
 
 _READ = ("get", "list", "watch")
@@ -26,7 +42,7 @@ _OWN = ("create", "delete", "get", "list", "patch", "watch")
 
 
 def rbac_rules() -> list[Mapping[str, Any]]:
-    """The rules, in the shape of `ClusterRole.rules`."""
+    """The rules of the half of inferencecache.io, for a ClusterRole."""
     backends = CacheBackend.resource
     told = [kind.resource for kind in (CacheIndex, CacheTenant, PDTopology, PromptTemplate)]
     return [
@@ -40,6 +56,30 @@ def rbac_rules() -> list[Mapping[str, Any]]:
         _rule((CacheIndex.resource,), ("create",)),
         _rule((*told, CachePolicy.resource), _READ),
         _rule(told, ("patch",), subresource="status"),
+    ]
+
+
+def pool_rules() -> list[Mapping[str, Any]]:
+    """The rules of the half of worker.gpustack.ai, for a ClusterRole."""
+    kinds = [kind.resource for kind in (KVCacheBackend, KVCachePool, KVCachePoolBinding)]
+    return [
+        # Patched are finalizers. No owner reference blocks a deletion here, so their subresource is not needed.
+        _rule(kinds, (*_READ, "patch")),
+        _rule(kinds, ("patch",), subresource="status"),
+        # Those of a cluster-scoped object are in the namespace default.
+        _rule((EVENTS,), ("create", "patch")),
+    ]
+
+
+def store_rules() -> list[Mapping[str, Any]]:
+    """The rules of the half of worker.gpustack.ai where its stores run, for a Role in that namespace."""
+    workloads = (Deployment, DaemonSet, Service, ServiceAccount, Role, RoleBinding)
+    return [
+        *(_rule((kind.resource,), _OWN) for kind in workloads),
+        _rule((ConfigMap.resource,), ("create", "get", "list", "patch", "watch")),
+        _rule((Pod.resource,), (*_READ, "patch")),
+        # Nobody can grant what they may not do: a leader elects itself by a Lease, and labels its own Pod.
+        _rule((Lease.resource,), ("create", "get", "update")),
     ]
 
 

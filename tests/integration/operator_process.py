@@ -22,7 +22,7 @@ import aiohttp
 from inferencecache.api import crds
 from inferencecache.api.cachebackend import CacheBackend
 from inferencecache.cli import trial
-from inferencecache.cli.install import NAMESPACE, controller_rbac
+from inferencecache.cli.install import NAMESPACE, POOL_NAMESPACE, controller_rbac
 from inferencecache.cli.operator import LEASE
 from inferencecache.cli.processes import child
 from inferencecache.kube.client import Client
@@ -80,7 +80,8 @@ class Operator:
 async def prepare(plane: ControlPlane, client: Client) -> Path:
     """Install kinds and roles; the operator's kubeconfig."""
     await install_crds(client, [dict(crd) for crd in crds()])
-    await client.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
+    for namespace in (NAMESPACE, POOL_NAMESPACE):
+        await client.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}})
     for manifest in controller_rbac():
         await client.apply(manifest)
     return await trial.service_account_kubeconfig(client, plane)

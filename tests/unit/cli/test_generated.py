@@ -13,6 +13,7 @@ from inferencecache import __version__
 from inferencecache.cli.install import controller_rbac, webhook_configurations
 from inferencecache.webhooks.app import POD_PATH
 from inferencecache.webhooks.handlers import Handlers
+from inferencecache.webhooks.kvcache import PoolHandlers
 
 ROOT = Path(__file__).parents[3]
 
@@ -36,7 +37,7 @@ def test_every_registered_webhook_is_served() -> None:
         for configuration in webhook_configurations()
         for webhook in configuration["webhooks"]
     }
-    assert registered == {POD_PATH, *handlers.objects}
+    assert registered == {POD_PATH, *handlers.objects, *PoolHandlers(nothing, dtype_owned=True).objects}
 
 
 def test_webhooks_of_pods_never_block() -> None:

@@ -35,6 +35,54 @@ def test_namespace_comes_from_mount_then_environment_then_flag(tmp_path: Path, m
     assert settings.namespace(mount) == "mount"
 
 
+def test_a_controller_without_either_half_does_not_start() -> None:
+    with pytest.raises(SettingsError, match="--no-enable-cache-backends"):
+        ControllerSettings(enable_cache_backends=False, enable_kv_cache_pools=False)
+
+
+def test_stores_run_where_the_flag_says_else_beside_the_controller(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("POD_NAMESPACE", raising=False)
+    mount = tmp_path / "namespace"
+    assert ControllerSettings().pool_namespace(mount) == "gpustack-system"
+    mount.write_text("own")
+    assert ControllerSettings().pool_namespace(mount) == "own"
+    assert ControllerSettings(kv_cache_namespace="flag").pool_namespace(mount) == "flag"
+
+
+def test_the_image_of_stores_comes_from_flag_then_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    seed = "GPUSTACK_KV_CACHE_BACKEND_IMAGE"
+    monkeypatch.delenv(seed, raising=False)
+    assert ControllerSettings().backend_image == "gpustack/mirrored-mooncake:0.3.13.post1-cpu"
+    monkeypatch.setenv(seed, "environment:1")
+    assert ControllerSettings().backend_image == "environment:1"
+    assert ControllerSettings(kv_cache_backend_image="flag:1").backend_image == "flag:1"
+
+
+@pytest.mark.parametrize(
+    ("flag", "environment", "owned"),
+    [
+        (None, None, True),
+        (None, "", True),
+        (None, "true", True),
+        (None, "perhaps", True),
+        (None, "false", False),
+        (None, " 0 ", False),
+        (True, "false", True),
+        (False, "true", False),
+    ],
+)
+def test_bindings_own_the_dtype_unless_somebody_says_no(
+    flag: bool | None, environment: str | None, owned: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seed = "GPUSTACK_MODEL_DEPLOYMENT_KV_CACHE_DTYPE_OWNED"
+    monkeypatch.delenv(seed, raising=False)
+    if environment is not None:
+        monkeypatch.setenv(seed, environment)
+    assert ControllerSettings(kv_cache_dtype_owned=flag).dtype_owned is owned
+
+
 def test_certificates_are_read_at_the_start_or_the_flag_is_named(tmp_path: Path) -> None:
     good, bad = tmp_path / "ca.crt", tmp_path / "bad.crt"
     made = pki.self_signed(["server"], now=datetime.now(UTC)).certificate
