@@ -13,12 +13,11 @@ from typing import Any, Final
 
 from inferencecache.adapters.flags import Spelling, as_written, flag_of, has_flag, set_pair
 from inferencecache.adapters.registry import Container, InjectionError, PodSpec
+from inferencecache.adapters.shells import SHELLS, read_shell
 
 SUBSCRIBER: Final = "kvevent-subscriber"
 KERNEL_CHECK: Final = "lmcache-kernel-check"
 
-_SHELLS: Final = frozenset({"sh", "bash", "dash", "ash", "zsh", "ksh"})
-_LONG_OPTIONS_WITH_VALUE: Final = frozenset({"--rcfile", "--init-file"})
 _SHELL_LINE = re.compile(r"\s*(?:exec\s+|env\s+|[A-Za-z_]\w*=\S*\s+)*(?:\S*/)?(?:sh|bash|vllm|sglang|python[\d.]*)\s")
 _FORWARDS = re.compile(r"\$(?:[@*]|\{[@*])")
 _DEFAULTED: Final = frozenset(
@@ -84,27 +83,16 @@ def _shell_script(command: Sequence[str], args: Sequence[str]) -> tuple[str, boo
     for index, entry in enumerate(argv):
         if entry.startswith("--") and len(entry) > 2:
             return None  # past the program: from here on it is the engine's own arguments
-        if posixpath.basename(entry) in _SHELLS:
+        if posixpath.basename(entry) in SHELLS:
             return _script_of_shell(argv[index + 1 :])
     return None
 
 
 def _script_of_shell(rest: Sequence[str]) -> tuple[str, bool] | None:
-    runs_text = False
-    index = 0
-    while index < len(rest) and rest[index].startswith(("-", "+")):
-        option = rest[index]
-        index += 1
-        if option in ("-", "--"):
-            break
-        if option.startswith("--"):
-            index += option in _LONG_OPTIONS_WITH_VALUE
-            continue
-        runs_text = runs_text or (option[0] == "-" and "c" in option)
-        index += "o" in option.lower()  # -o pipefail, -O extglob
+    runs_text, operands = read_shell(rest)
     if not runs_text:
         return None
-    return ("", False) if index >= len(rest) else (rest[index], index + 1 < len(rest))
+    return (operands[0], len(operands) > 1) if operands else ("", False)
 
 
 def upsert_flag_pair(container: Container, flag: str, value: str, spelling: Spelling = as_written) -> None:

@@ -6,7 +6,8 @@ leaves the Pod unwired with a reason; nothing half-done ever comes out, and anno
 having earned them are taken off, so that nobody can pass a Pod off as wired.
 
 One backend is responsible for a Pod, the first by name among those that match. If it cannot serve the Pod, no other one
-takes its place (decision A5): the reason names it instead.
+takes its place (decision A5): the reason names it instead. A Pod that asks for a KV cache pool by its label has chosen
+another cache, so its engine is left to the webhook of the pool; a backend that only listens to events may still do so.
 """
 
 from __future__ import annotations
@@ -33,6 +34,8 @@ from inferencecache.adapters.subscriber import token_volume
 from inferencecache.api import constants as c
 from inferencecache.api.cachebackend import CacheBackend
 from inferencecache.api.endpoint import EndpointError, parse_endpoint
+from inferencecache.webhooks.kvcache_injection.keys import LABEL_INJECT
+from inferencecache.webhooks.kvcache_injection.request import wants_pool
 from inferencecache.webhooks.patches import clone
 from inferencecache.webhooks.pods import PodView
 
@@ -120,6 +123,12 @@ def _wire(
     pod: Manifest, view: PodView, backend: CacheBackend, runtimes: RuntimeRegistry | None, settings: Settings
 ) -> Manifest:
     """A wired copy of the Pod. Raises `_Unusable`."""
+    if wants_pool(view.metadata.labels) and not backend.events_only:
+        raise _Unusable(
+            "kv_cache_pool",
+            f"the Pod's label {LABEL_INJECT} asks for a KV cache pool, and an engine has one connector: remove the "
+            "label to have it wired to the CacheBackend",
+        )
     if backend.metadata.deletion_timestamp:  # decision F2
         raise _Unusable("backend_deleted", "it is being deleted and wires no new Pods")
     if runtimes is None:

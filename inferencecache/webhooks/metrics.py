@@ -1,7 +1,8 @@
 """The series of the webhooks: controller-runtime's names and labels, and one of our own for Pod admissions.
 
 `inferencecache_pod_admissions_total` says what became of each Pod and why, with a short, closed set of reasons
-(decision A12): who asks "why is my Pod not wired" starts here.
+(decision A12): who asks "why is my Pod not wired" starts here. `inferencecache_kvcache_pod_admissions_total` does so
+for the Pods that ask for a pool.
 """
 
 from __future__ import annotations
@@ -27,6 +28,11 @@ PANICS: Final = Counter(
 )
 POD_ADMISSIONS: Final = Counter(
     "inferencecache_pod_admissions_total", "Pods admitted, by outcome and short reason.", ("outcome", "reason")
+)
+POOL_POD_ADMISSIONS: Final = Counter(
+    "inferencecache_kvcache_pod_admissions_total",
+    "Pods that ask for a KV cache pool, by outcome and by what stood against it.",
+    ("outcome", "reason"),
 )
 
 
