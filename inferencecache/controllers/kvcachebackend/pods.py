@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import ClassVar, Final
 
+import msgspec
+
 from inferencecache.api.constants import LABEL_INSTANCE
 from inferencecache.controllers.kvcachebackend.objects import COMPONENT_LEADER, LABEL_COMPONENT, position_of
 from inferencecache.kube.informer import Change
@@ -70,7 +72,7 @@ class StorePodStatus(View, frozen=True):
     """`status` of a Pod that runs a leader or a member."""
 
     phase: str = ""
-    pod_ip: str = ""
+    pod_ip: str = msgspec.field(default="", name="podIP")
     conditions: tuple[StoreCondition, ...] = ()
     container_statuses: tuple[StoreContainer, ...] = ()
     init_container_statuses: tuple[StoreContainer, ...] = ()
