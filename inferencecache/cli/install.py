@@ -144,7 +144,7 @@ def controller_rbac() -> list[dict[str, Any]]:
     """Who the controller is and what it may do (spec 05 §1.4, decision A8).
 
     In the cluster, what the reconcilers of each half say they need, which covers what its webhooks read; where stores
-    run, what makes them up; in its own namespace the Lease, the Secret of its webhook certificates, and Events.
+    run, what makes them up; in its own namespace the Lease and the Secret of its webhook certificates.
     """
     return [
         {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": CONTROLLER, "namespace": NAMESPACE}},
@@ -164,12 +164,7 @@ def controller_rbac() -> list[dict[str, Any]]:
 
 
 _LEADER_ELECTION_RULES: Final = [
-    {
-        "apiGroups": ["coordination.k8s.io"],
-        "resources": ["leases"],
-        "verbs": ["create", "delete", "get", "list", "patch", "update", "watch"],
-    },
-    {"apiGroups": ["", "events.k8s.io"], "resources": ["events"], "verbs": ["create", "patch"]},
+    {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["create", "get", "update"]},
 ]
 _CERTIFICATE_SECRET_RULES: Final = [
     # A name cannot be checked where the object does not exist yet, so creating is granted for the namespace.
@@ -178,7 +173,7 @@ _CERTIFICATE_SECRET_RULES: Final = [
         "apiGroups": [""],
         "resources": ["secrets"],
         "resourceNames": [CERTIFICATE_SECRET],
-        "verbs": ["get", "list", "patch", "update", "watch"],
+        "verbs": ["get", "list", "update", "watch"],
     },
 ]
 _CA_BUNDLE_RULES: Final = [
@@ -186,7 +181,7 @@ _CA_BUNDLE_RULES: Final = [
         "apiGroups": ["admissionregistration.k8s.io"],
         "resources": [resource],
         "resourceNames": [name],
-        "verbs": ["get", "list", "patch", "update", "watch"],
+        "verbs": ["get", "list", "patch", "watch"],
     }
     for resource, name in (
         ("mutatingwebhookconfigurations", MUTATING_CONFIGURATION),

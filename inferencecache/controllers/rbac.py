@@ -37,6 +37,7 @@ from inferencecache.kube.kinds import (
 )
 from inferencecache.kube.resource import Resource
 
+_FOLLOW = ("list", "watch")
 _READ = ("get", "list", "watch")
 _OWN = ("create", "delete", "get", "list", "patch", "watch")
 
@@ -46,7 +47,8 @@ def rbac_rules() -> list[Mapping[str, Any]]:
     backends = CacheBackend.resource
     told = [kind.resource for kind in (CacheIndex, CacheTenant, PDTopology, PromptTemplate)]
     return [
-        _rule((Pod.resource,), _READ),
+        _rule((Pod.resource,), _FOLLOW),
+        _rule((CachePolicy.resource,), _FOLLOW),
         _rule((ReplicaSet.resource,), _READ),
         *(_rule((kind.resource,), _OWN) for kind in (Service, Deployment, StatefulSet, HorizontalPodAutoscaler)),
         _rule((EVENTS,), ("create", "patch")),
@@ -54,7 +56,7 @@ def rbac_rules() -> list[Mapping[str, Any]]:
         _rule((backends,), ("patch",), subresource="status"),
         _rule((backends,), ("update",), subresource="finalizers"),
         _rule((CacheIndex.resource,), ("create",)),
-        _rule((*told, CachePolicy.resource), _READ),
+        _rule(told, _READ),
         _rule(told, ("patch",), subresource="status"),
     ]
 

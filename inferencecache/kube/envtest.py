@@ -93,13 +93,19 @@ class ControlPlane:
     """etcd and kube-apiserver; use it as a context manager, or call `start` and `stop`.
 
     `admin` is a kubeconfig of the group `system:masters`; `add_user` makes further identities, whose rights are RBAC's.
+    `apiserver_flags` go to the API server as they are.
     """
 
     def __init__(
-        self, *, binaries: Path | None = None, admission_plugins_off: Sequence[str] = ("ServiceAccount",)
+        self,
+        *,
+        binaries: Path | None = None,
+        admission_plugins_off: Sequence[str] = ("ServiceAccount",),
+        apiserver_flags: Sequence[str] = (),
     ) -> None:
         self._binaries = binaries
         self._plugins_off = admission_plugins_off
+        self._apiserver_flags = apiserver_flags
         self._etcd: subprocess.Popen[bytes] | None = None
         self._apiserver: subprocess.Popen[bytes] | None = None
         self._tokens: dict[str, tuple[str, str]] = {}
@@ -156,6 +162,7 @@ class ControlPlane:
             "--service-cluster-ip-range=10.96.0.0/16",
             "--allow-privileged=true",
             f"--disable-admission-plugins={','.join(self._plugins_off)}",
+            *self._apiserver_flags,
         )
         self._await("kube-apiserver", self._apiserver, self._apiserver_ready, seconds=90)
 

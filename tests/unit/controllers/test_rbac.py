@@ -26,7 +26,7 @@ def test_children_are_written_by_apply_and_never_replaced(resource: tuple[str, s
 
 
 def test_what_belongs_to_users_is_only_read() -> None:
-    assert GRANTED["", "pods"] == {"get", "list", "watch"}
+    assert GRANTED["", "pods"] == {"list", "watch"}
     assert GRANTED["apps", "replicasets"] == {"get", "list", "watch"}
     assert GRANTED["inferencecache.io", "cachebackends"] == {"get", "list", "watch"}
     assert GRANTED["inferencecache.io", "cachebackends/status"] == {"patch"}
@@ -43,7 +43,7 @@ def test_of_kinds_that_are_only_told_something_the_status_alone_is_written(plura
 
 
 def test_policies_are_read_and_never_written() -> None:
-    assert GRANTED["inferencecache.io", "cachepolicies"] == {"get", "list", "watch"}
+    assert GRANTED["inferencecache.io", "cachepolicies"] == {"list", "watch"}
 
 
 def test_nothing_else_is_granted_and_nothing_by_wildcard() -> None:
