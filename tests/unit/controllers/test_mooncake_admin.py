@@ -1,5 +1,5 @@
 """What the admin client makes of answers (spec 10 §6.3), against a server that gives those no real master can be made
-to give at will. What a real master says is asked in tests/integration/kvcache/test_master.py."""
+to give at will. What a real master says is asked in tests/integration/mooncake/test_master.py."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Bringing a ledger to what is desired (spec 10 §6.2), against a ledger one can verify by eye.
 
-The same against a real master: tests/integration/kvcache/test_ledger.py.
+The same against a real master: tests/integration/mooncake/test_ledger.py.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The policy document (spec 10 §9.1). That a master reads it: tests/integration/kvcache/test_policy.py."""
+"""The policy document (spec 10 §9.1). That a master reads it: tests/integration/mooncake/test_policy.py."""
 
 from __future__ import annotations
 
