@@ -2,8 +2,9 @@
 
     python hack/generate.py [--check]
 
-Generated are the CRDs, the controller's ClusterRole, the roles of each kind, the webhook configurations, the reference
-pages, the examples on the engines' pages and the modules of the protobuf messages. They are committed, so that a reader
+Generated are the CRDs, the controller's ClusterRole, the roles of each kind, the webhook configurations, the alerts as
+the Prometheus operator takes them, the reference pages, the examples on the engines' pages and the modules of the
+protobuf messages. They are committed, so that a reader
 and `kubectl apply -k` need nothing but the files.
 """
 
@@ -13,7 +14,9 @@ import argparse
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
+import yaml
 from grpc_tools import protoc
 
 from inferencecache.adapters.registry import load_adapters
@@ -44,6 +47,7 @@ def generated() -> dict[Path, str]:
         manifests / "webhook" / "configurations.yaml": to_yaml_stream(install.webhook_configurations()),
         manifests / "crd" / "kustomization.yaml": _kustomization([f"{kind.resource.plural}.yaml" for kind in KINDS]),
     }
+    files[manifests / "observability" / "alerts-rule.yaml"] = to_yaml_stream([_alerts_rule()])
     crds = {manifests / "crd" / f"{kind.resource.plural}.yaml": dump_crd(render_crd(kind)) for kind in KINDS}
     return {path: _HEADER + text for path, text in files.items()} | crds | _pages() | _protobuf_modules()
 
@@ -62,6 +66,25 @@ def _pages() -> dict[Path, str]:
         reference / "support.md": support_page(*load_adapters()),
         samples / "README.md": samples_page(ROOT / samples),
         **examples,
+    }
+
+
+def _alerts_rule() -> dict[str, Any]:
+    """The alerts in the form of the Prometheus operator, from the file that Prometheus itself reads (spec 09 §3.2)."""
+    return {
+        "apiVersion": "monitoring.coreos.com/v1",
+        "kind": "PrometheusRule",
+        "metadata": {
+            "name": "inference-cache-alerts",
+            "namespace": install.NAMESPACE,
+            "labels": {
+                "app.kubernetes.io/name": "inference-cache",
+                "app.kubernetes.io/component": "observability",
+                "prometheus": "k8s",
+                "role": "alert-rules",
+            },
+        },
+        "spec": yaml.safe_load((ROOT / "manifests" / "observability" / "alerts.yaml").read_text()),
     }
 
 
