@@ -20,6 +20,13 @@ from inferencecache.api import (
 from inferencecache.api.constants import GROUP
 from inferencecache.api.model import CustomObject
 from inferencecache.controllers.rbac import pool_rules, rbac_rules, store_rules
+from inferencecache.webhooks.kvcache_injection.handlers import MUTATING_PATH, VALIDATING_PATH
+from inferencecache.webhooks.kvcache_injection.keys import (
+    ANNOTATION_CLIENT_CONFIG,
+    ANNOTATION_INJECTED,
+    INJECT,
+    LABEL_INJECT,
+)
 
 NAMESPACE: Final = "inference-cache-system"
 POOL_NAMESPACE: Final = "inference-cache-pools"
@@ -39,6 +46,11 @@ CERTIFICATES_ROLE: Final = "inference-cache-webhook-certificates-role"
 _DEFAULTED: Final = (CacheBackend, CachePolicy, CacheTenant)
 _VALIDATED: Final = (*_DEFAULTED, KVCacheBackend, KVCachePool, KVCachePoolBinding)
 
+_NO_MIRROR_POD: Final = {
+    "name": "is-not-a-mirror-pod",
+    "expression": "!has(object.metadata.annotations) || "
+    "!('kubernetes.io/config.mirror' in object.metadata.annotations)",
+}
 # A Pod is of interest if a selector can match it (it has labels) or it carries an annotation of ours; a selector
 # without labels never matches (spec 03 §4). The kubelet's mirror Pods are descriptions of what already runs.
 _POD_CONDITIONS: Final = [
@@ -48,12 +60,26 @@ _POD_CONDITIONS: Final = [
         "(has(object.metadata.annotations) && "
         f"object.metadata.annotations.exists(name, name.startsWith('{GROUP}/')))",
     },
-    {
-        "name": "is-not-a-mirror-pod",
-        "expression": "!has(object.metadata.annotations) || "
-        "!('kubernetes.io/config.mirror' in object.metadata.annotations)",
-    },
+    _NO_MIRROR_POD,
 ]
+# What was injected stays as it is. Annotations cannot be selected, so the API server looks at them itself.
+_FROZEN_POD: Final = {
+    "name": "carries-a-frozen-key",
+    "expression": "[object, oldObject].exists(pod, "
+    f"(has(pod.metadata.labels) && '{LABEL_INJECT}' in pod.metadata.labels) || (has(pod.metadata.annotations) && "
+    f"('{ANNOTATION_INJECTED}' in pod.metadata.annotations || "
+    f"'{ANNOTATION_CLIENT_CONFIG}' in pod.metadata.annotations)))",
+}
+# Neither the cluster's own Pods nor ours wait for a webhook of ours (decision A9).
+_PODS_OF_OTHERS: Final = {
+    "matchExpressions": [
+        {
+            "key": "kubernetes.io/metadata.name",
+            "operator": "NotIn",
+            "values": ["kube-system", NAMESPACE, POOL_NAMESPACE],
+        }
+    ]
+}
 
 
 def service_address(path: str) -> dict[str, Any]:
@@ -74,24 +100,30 @@ def webhook_configurations(address: Mapping[str, Any] | None = None) -> list[dic
         return {**address, "url": f"{address['url']}{path}"}
 
     mutating = [
+        # Before the next one, which may add a container: a Pod with one container need not say which is the engine's.
+        {
+            "name": f"mpodkvcache.{KVCachePool.resource.group}",
+            "clientConfig": client_config(MUTATING_PATH),
+            "rules": [_pods("CREATE")],
+            # Whoever sets the label asks for a pool: the Pod starts with it or not at all (decision A10).
+            "failurePolicy": "Fail",
+            "matchPolicy": "Equivalent",
+            "reinvocationPolicy": "Never",
+            "timeoutSeconds": 10,
+            "namespaceSelector": _PODS_OF_OTHERS,
+            "objectSelector": {"matchLabels": {LABEL_INJECT: INJECT}},
+            "matchConditions": [_NO_MIRROR_POD],
+            "sideEffects": "None",
+            "admissionReviewVersions": ["v1"],
+        },
         {
             "name": "mpod.inferencecache.io",
             "clientConfig": client_config("/mutate--v1-pod"),
-            "rules": [
-                {"apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"], "operations": ["CREATE"]},
-            ],
+            "rules": [_pods("CREATE")],
             # Pods must start whether or not this operator lives (decision A1); the handler answers within two seconds.
             "failurePolicy": "Ignore",
             "timeoutSeconds": 3,
-            "namespaceSelector": {
-                "matchExpressions": [
-                    {
-                        "key": "kubernetes.io/metadata.name",
-                        "operator": "NotIn",
-                        "values": ["kube-system", NAMESPACE],
-                    }
-                ]
-            },
+            "namespaceSelector": _PODS_OF_OTHERS,
             "matchConditions": _POD_CONDITIONS,
             "sideEffects": "None",
             "admissionReviewVersions": ["v1"],
@@ -103,9 +135,28 @@ def webhook_configurations(address: Mapping[str, Any] | None = None) -> list[dic
         _configuration(
             "ValidatingWebhookConfiguration",
             VALIDATING_CONFIGURATION,
-            [_kind_webhook("validate", kind, client_config) for kind in _VALIDATED],
+            [
+                *(_kind_webhook("validate", kind, client_config) for kind in _VALIDATED),
+                {
+                    "name": f"vpodkvcache.{KVCachePool.resource.group}",
+                    "clientConfig": client_config(VALIDATING_PATH),
+                    "rules": [_pods("UPDATE")],
+                    # A Pod that cannot be updated cannot be let go of; the record is worth less than that.
+                    "failurePolicy": "Ignore",
+                    "matchPolicy": "Equivalent",
+                    "timeoutSeconds": 10,
+                    "namespaceSelector": _PODS_OF_OTHERS,
+                    "matchConditions": [_FROZEN_POD],
+                    "sideEffects": "None",
+                    "admissionReviewVersions": ["v1"],
+                },
+            ],
         ),
     ]
+
+
+def _pods(operation: str) -> dict[str, list[str]]:
+    return {"apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods"], "operations": [operation]}
 
 
 def _kind_webhook(verb: str, kind: type[CustomObject], client_config: Any) -> dict[str, Any]:

@@ -22,7 +22,8 @@ from inferencecache.cli.install import (
     WEBHOOK_SERVICE,
 )
 from inferencecache.cli.settings import ControllerSettings, SettingsError
-from inferencecache.controllers import CacheServer, register
+from inferencecache.controllers import CacheServer, kvcachebackend, kvcachepool, register
+from inferencecache.controllers.mooncake.admin import MooncakeClients
 from inferencecache.kube.certificates import SelfMadeCertificates, ServingCertificate, read_files, watch_files
 from inferencecache.kube.client import Client
 from inferencecache.kube.connection import connect
@@ -34,6 +35,7 @@ from inferencecache.webhooks.app import create_app
 from inferencecache.webhooks.decisions import UnwiredMemo
 from inferencecache.webhooks.handlers import Handlers
 from inferencecache.webhooks.kvcache import LivePools, PoolHandlers
+from inferencecache.webhooks.kvcache_injection.handlers import LiveChains, PoolInjection
 from inferencecache.webhooks.selection import BackendReader, InformedBackends, LiveSiblings, NoBackends
 from inferencecache.webhooks.server import WebhookServer
 
@@ -84,11 +86,23 @@ def build(settings: ControllerSettings, client: Client) -> Manager:
         siblings=LiveSiblings(client),
         unwired=unwired,
     )
+    if settings.enable_kv_cache_pools:
+        _pools(manager, settings)
     # Objects of a half that is off are judged all the same: they must stay editable, and their finalizers removable.
-    pools = PoolHandlers(LivePools(client), dtype_owned=settings.dtype_owned)
-    app = create_app(handlers, others=pools.objects, wires_pods=settings.enable_cache_backends)
+    others = PoolHandlers(LivePools(client), dtype_owned=settings.dtype_owned).objects
+    if settings.enable_kv_cache_pools:
+        others |= PoolInjection(LiveChains(client), dtype_owned=settings.dtype_owned).paths
+    app = create_app(handlers, others=others, wires_pods=settings.enable_cache_backends)
     _serve(manager, app, settings, namespace)
     return manager
+
+
+def _pools(manager: Manager, settings: ControllerSettings) -> None:
+    """Add the reconcilers of stores and pools, and the connections to masters that they share."""
+    masters, namespace = MooncakeClients(), settings.pool_namespace()
+    manager.add(masters.run, name="mooncake-clients")
+    kvcachebackend.register(manager, namespace=namespace, image=settings.backend_image, masters=masters)
+    kvcachepool.register(manager, namespace=namespace, masters=masters)
 
 
 def _options(settings: ControllerSettings, namespace: str) -> Options:
