@@ -8,8 +8,7 @@ installation: most requests go without it and let the server's refusal be the ne
 Servers without a common store each have to be told everything. A name with several addresses, as a headless Service
 has, means all of them to what is sent, and any of them to what is read.
 
-Proxies are taken from the environment, as operators expect of a client. Redirects are not followed: a token goes where
-its owner pointed it, and nowhere else.
+Proxies are taken from the environment, as operators expect of a client.
 """
 
 from __future__ import annotations
@@ -22,11 +21,11 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Final
 
-import aiohttp
 import structlog
 from prometheus_client import Counter
 from yarl import URL
 
+from inferencecache.controllers.connections import Connections, NoAnswer
 from inferencecache.kube.errors import KubeError
 
 TIMEOUT: Final = timedelta(seconds=5)
@@ -84,32 +83,21 @@ async def addresses_of(host: str) -> list[str]:
     return sorted(by_family.get(socket.AF_INET) or by_family.get(socket.AF_INET6) or ())
 
 
-class ServerClient:
-    """Pooled connections to the cache server. Belongs to one event loop; `run` closes them when it is cancelled.
-
-    `resolve` looks up the addresses of a name.
-    """
+class ServerClient(Connections):
+    """Connections to the cache server. `resolve` looks up the addresses of a name."""
 
     def __init__(
         self, *, timeout: timedelta = TIMEOUT, resolve: Callable[[str], Awaitable[list[str]]] = addresses_of
     ) -> None:
+        super().__init__(timeout=timeout, proxies=True)
         self._resolve = resolve
-        self._timeout = aiohttp.ClientTimeout(total=timeout.total_seconds())
-        self._session: aiohttp.ClientSession | None = None
-
-    async def run(self) -> None:
-        """Keep connections for reuse until cancelled."""
-        try:
-            await asyncio.Event().wait()
-        finally:
-            if self._session is not None:
-                await self._session.close()
+        self._patience = timeout
 
     async def everywhere(self, url: str) -> list[str]:
         """The addresses behind a URL if there are several; nothing if it is enough to call it by its name."""
         host = URL(url).host or ""
         try:
-            async with asyncio.timeout(self._timeout.total):
+            async with asyncio.timeout(self._patience.total_seconds()):
                 found = await self._resolve(host)
         except OSError:
             return []  # the call itself will say what is wrong, or go through a proxy that knows better
@@ -127,29 +115,12 @@ class ServerClient:
         if address:
             headers["Host"], name = target.authority, target.host
             target = target.with_host(address)
-        if body is not None:
-            headers["Content-Type"] = "application/json"
         try:
-            async with self._connections().request(
-                method, target, data=body, headers=headers, allow_redirects=False, server_hostname=name
-            ) as answer:
-                content = bytearray()
-                async for chunk in answer.content.iter_any():
-                    content += chunk
-                    if len(content) > LARGEST_ANSWER:
-                        raise ServerCallError(f"{method} {url}: the answer is longer than {LARGEST_ANSWER} bytes")
-                return answer.status, bytes(content)
-        except (aiohttp.ClientError, OSError, ValueError) as error:  # TimeoutError is an OSError
-            late = isinstance(error, TimeoutError)
-            why = f"no answer within {self._timeout.total:g} s" if late else str(error) or type(error).__name__
-            raise ServerCallError(f"{method} {target}: {why}") from error
-
-    def _connections(self) -> aiohttp.ClientSession:
-        if self._session is None:
-            # Without a limit, or requests that hang would keep others from being sent at all.
-            connector = aiohttp.TCPConnector(limit=0)
-            self._session = aiohttp.ClientSession(connector=connector, timeout=self._timeout, trust_env=True)
-        return self._session
+            return await self.request(
+                method, target, largest=LARGEST_ANSWER, body=body, headers=headers, server_hostname=name
+            )
+        except NoAnswer as error:
+            raise ServerCallError(f"{method} {target}: {error}") from error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,8 +6,8 @@ without tenants, under 503 a master that does not serve yet. The wording of an a
 two bugs of ours a 400 complains about.
 
 An answer that is not what the interface promises is a failure, never an empty ledger: a caller that took silence for
-"nothing there" would give capacity away that nobody can reclaim. For the same reason redirects are not followed, and
-an answer that is longer than expected is not read half.
+"nothing there" would give capacity away that nobody can reclaim. For the same reason a redirect is one, and an answer
+that is longer than expected is not read half.
 
 Requests go straight to the address. A master is reached inside the cluster or beside it, and a proxy that answers in
 its place could be taken for it.
@@ -15,15 +15,15 @@ its place could be taken for it.
 
 from __future__ import annotations
 
-import asyncio
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Annotated, Final, Generic, TypeVar
 from urllib.parse import quote
 
-import aiohttp
 import msgspec
 from yarl import URL
+
+from inferencecache.controllers.connections import Connections, NoAnswer
 
 TIMEOUT: Final = timedelta(seconds=5)
 """Of a request, from resolving the name to the last byte of the answer (spec 10 §3)."""
@@ -107,56 +107,23 @@ class Segment(msgspec.Struct, frozen=True, kw_only=True):
     status: str = ""
 
 
-class MooncakeClients:
-    """Pooled connections to masters. Belongs to one event loop; `run` closes them when it is cancelled."""
+class MooncakeClients(Connections):
+    """Connections to masters."""
 
     def __init__(self, *, timeout: timedelta = TIMEOUT) -> None:
-        self._timeout = aiohttp.ClientTimeout(total=timeout.total_seconds())
-        self._session: aiohttp.ClientSession | None = None
-
-    async def run(self) -> None:
-        """Keep connections for reuse until cancelled."""
-        try:
-            await asyncio.Event().wait()
-        finally:
-            if self._session is not None:
-                await self._session.close()
+        super().__init__(timeout=timeout, proxies=False)
 
     def at(self, address: str) -> AdminClient:
         """The admin interface of the master at `host:port`."""
         return AdminClient(address, self)
 
-    async def exchange(self, method: str, url: str, body: bytes | None) -> tuple[int, bytes]:
-        """Status and body of an answer. Raises `MasterFailure` if none came, or one that is too long."""
-        headers = {"Content-Type": "application/json"} if body is not None else {}
-        try:
-            async with self._connections().request(
-                method, URL(url, encoded=True), data=body, headers=headers, allow_redirects=False
-            ) as answer:
-                content = bytearray()
-                async for chunk in answer.content.iter_any():
-                    content += chunk
-                    if len(content) > LARGEST_ANSWER:
-                        raise MasterFailure(f"{method} {url}: the answer is longer than {LARGEST_ANSWER} bytes")
-                return answer.status, bytes(content)
-        except (aiohttp.ClientError, OSError, ValueError) as error:  # TimeoutError is an OSError
-            late = isinstance(error, TimeoutError)
-            why = f"no answer within {self._timeout.total:g} s" if late else str(error) or type(error).__name__
-            raise MasterFailure(f"{method} {url}: {why}") from error
-
-    def _connections(self) -> aiohttp.ClientSession:
-        if self._session is None:
-            # Without a limit, or masters that hang would keep others from being asked at all.
-            self._session = aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0), timeout=self._timeout)
-        return self._session
-
 
 class AdminClient:
     """One master. Every method raises `MasterFailure`, and what else it names (spec 10 §6.3)."""
 
-    def __init__(self, address: str, clients: MooncakeClients) -> None:
+    def __init__(self, address: str, connections: Connections) -> None:
         self.address = address
-        self._clients = clients
+        self._connections = connections
 
     async def quotas(self) -> dict[str, LedgerEntry]:
         """The whole ledger by tenant id. Raises `MultiTenancyOff`."""
@@ -207,8 +174,12 @@ class AdminClient:
         return answer.decoded(_Segments).segments
 
     async def _ask(self, method: str, path: str, body: bytes | None = None) -> _Answer:
-        url = f"http://{self.address}{path}"
-        return _Answer(f"{method} {url}", *await self._clients.exchange(method, url, body))
+        request = f"{method} http://{self.address}{path}"
+        try:
+            url = URL(f"http://{self.address}{path}", encoded=True)
+            return _Answer(request, *await self._connections.request(method, url, largest=LARGEST_ANSWER, body=body))
+        except (NoAnswer, ValueError) as error:
+            raise MasterFailure(f"{request}: {error}") from error
 
 
 def _of_tenant(tenant: str) -> str:
