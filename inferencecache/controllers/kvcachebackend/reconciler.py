@@ -52,6 +52,7 @@ class KVCacheBackendReconciler:
         masters: Masters,
         recorder: EventRecorder,
         namespace: str,
+        interval: timedelta = OBSERVE_AGAIN,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self._client = client
@@ -62,6 +63,7 @@ class KVCacheBackendReconciler:
         self._masters = masters
         self._recorder = recorder
         self._namespace = namespace
+        self._interval = interval
         self._now = now
 
     async def reconcile(self, key: Key) -> Result:
@@ -94,7 +96,7 @@ class KVCacheBackendReconciler:
         await write_status(self._client, backend, status)
         if outcome.error is not None:
             raise outcome.error
-        return Result(OBSERVE_AGAIN)
+        return Result(self._interval)
 
     async def _leave(self, backend: KVCacheBackend) -> Result:
         now = self._now()
@@ -105,7 +107,7 @@ class KVCacheBackendReconciler:
 
         if waiting:
             await write_status(self._client, backend, status)
-            return Result(OBSERVE_AGAIN)
+            return Result(self._interval)
         if given_up:
             note = f"no longer waiting for {listed(given_up)}; look at the nodes of their Pods"
             self._recorder.event(backend, "Warning", r.TEARDOWN_INCOMPLETE, note)

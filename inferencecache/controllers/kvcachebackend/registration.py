@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Final
 
 from inferencecache.api.constants import LABEL_NAME
@@ -12,14 +13,21 @@ from inferencecache.controllers.kvcachebackend.objects import NAME, Settings
 from inferencecache.controllers.kvcachebackend.pods import StorePod, backend_of
 from inferencecache.controllers.kvcachebackend.pods import matters as pod_matters
 from inferencecache.controllers.kvcachebackend.reading import Masters
-from inferencecache.controllers.kvcachebackend.reconciler import BY_BACKEND, KVCacheBackendReconciler, matters
+from inferencecache.controllers.kvcachebackend.reconciler import (
+    BY_BACKEND,
+    OBSERVE_AGAIN,
+    KVCacheBackendReconciler,
+    matters,
+)
 from inferencecache.kube.manager import Manager
 
 _WORKERS: Final = 16
 """A pass mostly waits for a leader, so that many leaders that do not answer must not keep others from their turn."""
 
 
-def register(manager: Manager, *, namespace: str, image: str, masters: Masters) -> None:
+def register(
+    manager: Manager, *, namespace: str, image: str, masters: Masters, interval: timedelta = OBSERVE_AGAIN
+) -> None:
     """Add the reconciler to a manager.
 
     Args:
@@ -27,6 +35,7 @@ def register(manager: Manager, *, namespace: str, image: str, masters: Masters) 
         namespace: where the objects of managed backends are.
         image: of leaders and members where a backend names none.
         masters: how leaders are reached.
+        interval: between two looks at a backend on which nothing changes.
     """
     cache = manager.cache
     informers = child_informers(cache, namespace)
@@ -46,6 +55,7 @@ def register(manager: Manager, *, namespace: str, image: str, masters: Masters) 
         masters=masters,
         recorder=manager.recorder("kvcachebackend-controller"),
         namespace=namespace,
+        interval=interval,
     )
     builder = manager.controller("kvcachebackend", reconciler, workers=_WORKERS)
     builder.watches_primary(KVCacheBackend, matters, informer=backends)
