@@ -1,5 +1,7 @@
 #!/usr/bin/env bash
 # Finds or builds etcd, kube-apiserver and kubectl, and prints the directory that holds them as its last line of stdout.
+# With --cluster also what a node needs: kube-controller-manager, kube-scheduler, kube-proxy, kubelet, coredns and the
+# process that holds a Pod open (15 more minutes, once).
 #
 # Looked at in this order, the first complete one wins:
 #   1. $KUBEBUILDER_ASSETS                                   (the envtest convention)
@@ -21,6 +23,11 @@ die() { say "$*"; exit 1; }
 
 wanted=(etcd kube-apiserver)
 command -v kubectl >/dev/null || wanted+=(kubectl)
+case "${1:-}" in
+  "") ;;
+  --cluster) wanted+=(kube-scheduler kube-proxy kubelet kube-controller-manager coredns pause) ;;
+  *) die "unknown argument $1; there is --cluster and nothing else" ;;
+esac
 
 complete() { # DIRECTORY: does it hold every wanted binary?
   local name
@@ -35,9 +42,9 @@ found() {
   exit 0
 }
 
-# The smallest Go that builds everything: the highest `go` directive of the two modules.
+# The smallest Go that builds everything: the highest `go` directive of the modules.
 needed_go() {
-  awk '$1 == "go" { print $2 }' "$here/controlplane/go.mod" "$here/etcd/go.mod" | sort -V | tail -n 1
+  awk '$1 == "go" { print $2 }' "$here"/{controlplane,etcd,coredns,pause}/go.mod | sort -V | tail -n 1
 }
 
 require_go() {
@@ -134,9 +141,10 @@ minor=${kubernetes_version#*.}
 kubernetes_ldflags="-s -w -X $stamp.gitVersion=v$kubernetes_version -X $stamp.gitMajor=${kubernetes_version%%.*} -X $stamp.gitMinor=${minor%%.*}"
 
 say "building ${wanted[*]} for Kubernetes $kubernetes_version into $cache/bin; this happens once and takes some minutes"
-build etcd etcd . "-s -w"
-build kube-apiserver controlplane k8s.io/kubernetes/cmd/kube-apiserver "$kubernetes_ldflags"
-case " ${wanted[*]} " in
-  *" kubectl "*) build kubectl controlplane k8s.io/kubernetes/cmd/kubectl "$kubernetes_ldflags" ;;
-esac
+for name in "${wanted[@]}"; do
+  case $name in
+    etcd | coredns | pause) build "$name" "$name" . "-s -w" ;;
+    *) build "$name" controlplane "k8s.io/kubernetes/cmd/$name" "$kubernetes_ldflags" ;;
+  esac
+done
 found "$cache/bin"

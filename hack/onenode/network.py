@@ -1,0 +1,58 @@
+"""The machine's side of the Pod network: packet filter rules and kernel settings, and their removal.
+
+The bridge plugin could write these rules itself, but takes them away only together with each Pod it made them for, and
+a machine that is cleaned up in a hurry does not ask it to. kube-proxy's own rules are kube-proxy's to clean.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Final
+
+from hack.onenode.layout import BRIDGE, POD_RANGE, Layout
+
+# Pods' packets pass the machine's FORWARD chain, which Docker, for one, closes; and leave under the machine's address.
+_RULES: Final = (
+    ("filter", "FORWARD", ("-i", BRIDGE, "-j", "ACCEPT")),
+    ("filter", "FORWARD", ("-o", BRIDGE, "-j", "ACCEPT")),
+    ("nat", "POSTROUTING", ("-s", POD_RANGE, "!", "-o", BRIDGE, "-j", "MASQUERADE")),
+)
+# Services are routed by the packet filter, so packets between two Pods on the bridge have to pass it as well.
+_KERNEL_SETTINGS: Final = {
+    "net/ipv4/ip_forward": "1",
+    "net/bridge/bridge-nf-call-iptables": "1",
+}
+
+
+def open_up(layout: Layout) -> None:
+    """Let Pods reach each other, the machine and what is behind it."""
+    before = {name: _setting(name).read_text().strip() for name in _KERNEL_SETTINGS}
+    layout.kernel_settings.write_text(json.dumps(before))
+    for name, value in _KERNEL_SETTINGS.items():
+        _setting(name).write_text(value)
+    for table, chain, rule in _RULES:
+        if not _iptables(table, "-C", chain, *rule):
+            _iptables(table, "-I", chain, *rule)
+
+
+def close(layout: Layout) -> None:
+    """Undo `open_up`, and remove the bridge."""
+    for table, chain, rule in _RULES:
+        while _iptables(table, "-D", chain, *rule):
+            pass
+    if Path(f"/sys/class/net/{BRIDGE}").exists():
+        subprocess.run(["ip", "link", "delete", BRIDGE], check=True)
+    if layout.kernel_settings.exists():
+        for name, value in json.loads(layout.kernel_settings.read_text()).items():
+            _setting(name).write_text(value)
+
+
+def _setting(name: str) -> Path:
+    return Path("/proc/sys") / name
+
+
+def _iptables(table: str, *arguments: str) -> bool:
+    done = subprocess.run(["iptables", "-w", "-t", table, *arguments], capture_output=True, check=False)
+    return done.returncode == 0

@@ -1,0 +1,3 @@
+module inferencecache.io/hack/pause
+
+go 1.24.0
