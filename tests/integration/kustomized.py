@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import functools
 import os
 import shutil
 import subprocess
@@ -30,9 +32,14 @@ def kubectl() -> str:
 
 def built(folder: Path) -> list[dict[str, Any]]:
     """The objects that `kubectl apply -k` would apply."""
+    return copy.deepcopy(_built(folder))
+
+
+@functools.cache
+def _built(folder: Path) -> list[dict[str, Any]]:
     done = subprocess.run([kubectl(), "kustomize", folder], capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
-    return list(yaml.safe_load_all(done.stdout))
+    return list(yaml.load_all(done.stdout, yaml.CSafeLoader))
 
 
 def named(manifests: list[dict[str, Any]], kind: str, name: str) -> dict[str, Any]:
