@@ -79,7 +79,8 @@ def store_rules() -> list[Mapping[str, Any]]:
     return [
         *(_rule((kind.resource,), _OWN) for kind in workloads),
         _rule((ConfigMap.resource,), ("create", "get", "list", "patch", "watch")),
-        _rule((Pod.resource,), (*_READ, "patch")),
+        # Members are replaced by deleting their Pods.
+        _rule((Pod.resource,), (*_READ, "delete", "patch")),
         # Nobody can grant what they may not do: a leader elects itself by a Lease, and labels its own Pod.
         _rule((Lease.resource,), ("create", "get", "update")),
     ]

@@ -3,7 +3,7 @@
 One pass goes through these modules:
 
     render     the objects of a managed store: `leader`, `members`, `accounts`, in the terms of `objects`  (pure)
-    act        brings them in line, and removes them when the backend goes
+    act        brings them in line, members by `replacing` them, and removes them when the backend goes
     observe    the workloads, their `pods`, and the `reading` of the leader
     decide     from all that to conditions, capacity and phase; `membership` joins segments with Pods        (pure)
     status     from the verdict to the whole status, and the patch that writes it                            (pure)

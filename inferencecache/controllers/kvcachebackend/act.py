@@ -12,10 +12,11 @@ safety net below all of it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import msgspec
 
@@ -24,7 +25,9 @@ from inferencecache.api.kvcachebackend import KVCacheBackend
 from inferencecache.controllers.kvcachebackend import reasons as r
 from inferencecache.controllers.kvcachebackend.decide import Trouble
 from inferencecache.controllers.kvcachebackend.objects import Settings, leader_name
+from inferencecache.controllers.kvcachebackend.pods import StorePod
 from inferencecache.controllers.kvcachebackend.render import AUTHORITATIVE, render
+from inferencecache.controllers.kvcachebackend.replacing import fingerprint_of, next_to_replace
 from inferencecache.kube.apply import ChildConflict, abandoned, apply_child, covers, stray
 from inferencecache.kube.cache import Cache
 from inferencecache.kube.client import Client, with_owner
@@ -93,8 +96,8 @@ class Actor:
         """The objects as the caches have them."""
         return Outcome(self._owned(backend))
 
-    async def act(self, backend: KVCacheBackend) -> Outcome:
-        """Bring the objects in line. Raises `BackendIsLeaving`."""
+    async def act(self, backend: KVCacheBackend, pods: Collection[StorePod]) -> Outcome:
+        """Bring the objects in line, and members with them. Raises `BackendIsLeaving`."""
         before = self._owned(backend)
         wanted = {_named(one): one for one in self._rendered(backend, before)}
         children, stays, failures = {}, _Stays(self._client, backend), _Failures()
@@ -112,6 +115,12 @@ class Actor:
                         await self._delete(kind, surplus, stays)
                     except KubeError as error:
                         failures.add(named, error)
+        for named, one in children.items():
+            if named[0] == DaemonSet.resource.kind:
+                try:
+                    await self._replace(one, pods, stays)
+                except KubeError as error:
+                    failures.add(named, error)
         return Outcome(children, failures.trouble, failures.error)
 
     async def remove(self, backend: KVCacheBackend, now: datetime) -> tuple[list[str], list[str]]:
@@ -164,15 +173,19 @@ class Actor:
         if stays is not None:
             await stays.check()
         key = Key(metadata["namespace"], metadata["name"])
-        try:
-            await self._client.delete(
-                kind.resource,
-                key,
-                uid=metadata["uid"],
-                propagation="Foreground" if kind in _WORKLOADS else "Background",
-            )
-        except NotFound:
-            return
+        propagation: Literal["Foreground", "Background"] = "Foreground" if kind in _WORKLOADS else "Background"
+        with suppress(NotFound):
+            await self._client.delete(kind.resource, key, uid=metadata["uid"], propagation=propagation)
+
+    async def _replace(self, daemon_set: Manifest, pods: Iterable[StorePod], stays: _Stays) -> None:
+        metadata = daemon_set["metadata"]
+        members = [pod for pod in pods if pod.workload == metadata["uid"]]
+        nodes = (daemon_set.get("status") or {}).get("desiredNumberScheduled", 0)
+        pod = next_to_replace(members, fingerprint_of(daemon_set), nodes)
+        if pod is not None:
+            await stays.check()
+            with suppress(NotFound):
+                await self._client.delete(StorePod.resource, Key.of(pod), uid=pod.metadata.uid)
 
     def _owned(self, backend: KVCacheBackend) -> dict[tuple[str, str], Manifest]:
         return _of(backend, ((kind, self._informers[kind].list(self._settings.namespace)) for kind in CHILD_KINDS))

@@ -6,6 +6,9 @@ follow from it. Two groups on the host's network of one node therefore do not ta
 The process is configured by environment variables; what a user adds goes into its arguments. A member is reached at
 its Pod's address, which it tells the leader itself. Its HTTP interface listens once its memory is mounted, so being
 ready means to be part of the store.
+
+The DaemonSet replaces nothing itself: `replacing` does, which can tell a member that has to change from a group that
+only got more nodes.
 """
 
 from __future__ import annotations
@@ -31,6 +34,7 @@ from inferencecache.controllers.kvcachebackend.objects import (
     plain_env,
     pod_template,
 )
+from inferencecache.controllers.kvcachebackend.replacing import with_fingerprint
 from inferencecache.kube.kinds import DaemonSet
 from inferencecache.kube.resource import Manifest
 
@@ -65,8 +69,8 @@ def _daemon_set(backend: KVCacheBackend, managed: Managed, settings: Settings, p
     name, component = backend.metadata.name, group_component(position)
     spec = {
         "selector": {"matchLabels": identity(name, component)},
-        "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 1, "maxSurge": 0}},
-        "template": pod_template(backend, component, _pod_spec(backend, managed, settings, position)),
+        "updateStrategy": {"type": "OnDelete"},
+        "template": with_fingerprint(pod_template(backend, component, _pod_spec(backend, managed, settings, position))),
     }
     return child(DaemonSet.resource, backend, settings, group_name(name, position), component=component, spec=spec)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any
 
 from inferencecache.api.kvcache import ENDPOINT_ADMIN, ENDPOINT_CLIENT, Endpoint
@@ -19,6 +19,7 @@ from inferencecache.controllers.kvcachebackend.objects import (
 )
 from inferencecache.controllers.kvcachebackend.pods import StorePod
 from inferencecache.controllers.kvcachebackend.reading import Masters, read
+from inferencecache.controllers.kvcachebackend.replacing import fingerprint_of, up_to_date
 from inferencecache.kube.kinds import DaemonSet, Deployment, Service
 from inferencecache.kube.resource import Manifest
 
@@ -38,7 +39,7 @@ async def observe(
     backend: KVCacheBackend,
     outcome: Outcome,
     published: Iterable[Endpoint],
-    pods: Iterable[StorePod],
+    pods: Collection[StorePod],
     masters: Masters,
 ) -> Facts:
     """Everything the verdict needs. A managed leader is only asked when one is ready, as nobody else would answer."""
@@ -51,7 +52,7 @@ async def observe(
     return Facts(
         leader=leader,
         spares_pending=managed is not None and leader is not None and leader.wanted < wanted_replicas(managed),
-        groups=tuple(_daemon_set_rollout(one) for one in found if one is not None),
+        groups=tuple(_group_rollout(one, pods) for one in found if one is not None),
         pods=tuple(pods),
         reading=await read(masters.at(admin)) if answers else None,
         trouble=outcome.trouble,
@@ -69,12 +70,13 @@ def _deployment_rollout(live: Manifest) -> Rollout:
     )
 
 
-def _daemon_set_rollout(live: Manifest) -> Rollout:
-    status = live.get("status") or {}
+def _group_rollout(live: Manifest, pods: Iterable[StorePod]) -> Rollout:
+    status, uid = live.get("status") or {}, live["metadata"]["uid"]
+    current = up_to_date((pod for pod in pods if pod.workload == uid), fingerprint_of(live))
     return Rollout(
         name=live["metadata"]["name"],
         wanted=status.get("desiredNumberScheduled", 0),
-        updated=status.get("updatedNumberScheduled", 0),
+        updated=len(current),
         ready=status.get("numberReady", 0),
         fresh=_is_fresh(live, status),
     )

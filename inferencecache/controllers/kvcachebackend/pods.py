@@ -10,7 +10,7 @@ import msgspec
 from inferencecache.api.constants import LABEL_INSTANCE
 from inferencecache.controllers.kvcachebackend.objects import COMPONENT_LEADER, LABEL_COMPONENT, position_of
 from inferencecache.kube.informer import Change
-from inferencecache.kube.kinds import Pod, PodMeta, View
+from inferencecache.kube.kinds import Pod, PodMeta, View, controller_of
 from inferencecache.kube.resource import Key, Resource
 
 LABEL_STORE_ROLE: Final = "mooncake.io/store-role"
@@ -105,6 +105,12 @@ class StorePod(View, frozen=True):
     def group(self) -> int | None:
         """The position of its member group; None for a leader."""
         return position_of(self.metadata.labels.get(LABEL_COMPONENT, ""))
+
+    @property
+    def workload(self) -> str:
+        """The UID of what controls it; for a member its DaemonSet."""
+        owner = controller_of(self)
+        return owner.uid if owner is not None else ""
 
     @property
     def is_leaving(self) -> bool:

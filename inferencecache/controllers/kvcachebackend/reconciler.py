@@ -84,9 +84,9 @@ class KVCacheBackendReconciler:
         if deleted and not backend.status.used_by:
             return await self._leave(backend)
         await add_finalizer(self._client, backend, FINALIZER)
-        outcome = self._actor.look(backend) if deleted else await self._actor.act(backend)
-        published = endpoints(backend, outcome, self._namespace)
         pods = self._pods.by_index(BY_BACKEND, backend.metadata.name)
+        outcome = self._actor.look(backend) if deleted else await self._actor.act(backend, pods)
+        published = endpoints(backend, outcome, self._namespace)
         facts = await observe(backend, outcome, published, pods, self._masters)
         now = self._now()
 

@@ -136,6 +136,7 @@ class BackendWorld:
             "name": pod,
             "namespace": self.namespace,
             "labels": template["metadata"]["labels"],
+            "annotations": template["metadata"].get("annotations", {}),
             "ownerReferences": [{**owner, "uid": live["metadata"]["uid"]}],
         }
         await self.client.create({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
@@ -152,6 +153,23 @@ class BackendWorld:
             "conditions": [{"type": "Ready", "status": "True"}],
         }
         return await self.pod_of(DaemonSet, f"{backend.name}-member-{group}", pod, node=node, **ready)
+
+    async def pods(self, backend: Key) -> dict[str, str]:
+        """The image of each Pod of a backend by name."""
+        path = path_of(Pod.resource, self.namespace)
+        items = json.loads(await self.client.request("GET", path))["items"]
+        return {
+            one["metadata"]["name"]: one["spec"]["containers"][0]["image"]
+            for one in items
+            if one["metadata"]["labels"].get("app.kubernetes.io/instance") == backend.name
+            and not one["metadata"].get("deletionTimestamp")
+        }
+
+    async def ended(self, pod: str) -> None:
+        """Let a Pod be gone, as a kubelet does."""
+        with suppress(NotFound):
+            path = path_of(Pod.resource, self.namespace, pod)
+            await self.client.request("DELETE", path, body={"gracePeriodSeconds": 0})
 
     async def collect(self) -> list[str]:
         """Let go what is deleted in the foreground, as the garbage collector does once the Pods are gone; its names."""

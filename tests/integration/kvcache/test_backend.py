@@ -260,6 +260,44 @@ async def test_what_is_not_wanted_any_more_goes(backends: BackendWorld, operator
     assert "-enable_ha=true" not in args
 
 
+async def test_more_nodes_restart_no_member_and_another_image_restarts_one_after_the_other(
+    backends: BackendWorld, operator: Dialled
+) -> None:
+    backend = await backends.managed()
+    group = {"nodeSelector": {"lends": "much"}, "medium": "DRAM", "capacityPerMember": "16Mi"}
+    await backends.says(backend, "Provisioning")
+    await backends.member(backend, "a", node="n1", ip="10.0.0.1")
+    await backends.member(backend, "b", node="n2", ip="10.0.0.2")
+    await backends.leader_ready(backend)
+    await backends.members_scheduled(backend, nodes=2)
+    rolled_out = ("True", "RolledOut")
+    await backends.says(backend, "Error", RolloutComplete=rolled_out)
+
+    async def selector() -> Manifest:
+        children = await backends.children(backend)
+        found: Manifest = children["DaemonSet-member-0"]["spec"]["template"]["spec"]["nodeSelector"]
+        return found
+
+    await backends.edit(backend, members=[group])
+    await eventually(selector, lambda found: found == {"lends": "much"})
+    await backends.members_scheduled(backend, nodes=2)
+    await backends.says(backend, "Error", RolloutComplete=rolled_out)
+    assert await backends.pods(backend) == {"a": IMAGE, "b": IMAGE}
+
+    await backends.edit(backend, members=[{**group, "image": "store:2"}])
+    await eventually(lambda: backends.pods(backend), lambda found: found == {"b": IMAGE})
+    await backends.ended("a")
+    await backends.members_scheduled(backend, nodes=2)
+    await backends.says(backend, "Error", RolloutComplete=("False", "MembersRollingOut"))
+    assert await backends.pods(backend) == {"b": IMAGE}, "nobody else goes before the first has a successor"
+    await backends.member(backend, "c", node="n1", ip="10.0.0.1")
+    await eventually(lambda: backends.pods(backend), lambda found: found == {"c": "store:2"})
+    await backends.ended("b")
+    await backends.member(backend, "d", node="n2", ip="10.0.0.2")
+    await backends.says(backend, "Error", RolloutComplete=rolled_out)
+    assert await backends.pods(backend) == {"c": "store:2", "d": "store:2"}
+
+
 async def test_spares_are_added_once_the_elected_leader_has_taken_its_place(
     backends: BackendWorld, operator: Dialled
 ) -> None:
@@ -351,7 +389,7 @@ async def test_nothing_is_written_for_a_backend_whose_deletion_the_cache_has_not
     await client.delete(KVCacheBackend.resource, backend)
     actor = Actor(client, child_informers(Cache(client), namespace), Settings(namespace, IMAGE))
     with pytest.raises(BackendIsLeaving):
-        await actor.act(seen)
+        await actor.act(seen, ())
     assert await backends.children(backend) == {}
 
 
