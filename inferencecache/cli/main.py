@@ -13,9 +13,11 @@ from inferencecache.cli.controller import controller
 from inferencecache.cli.crds import crds
 from inferencecache.cli.diagnostics import DiagnosticCommand
 from inferencecache.cli.doctor import doctor
+from inferencecache.cli.explain import explain
 from inferencecache.cli.fakeengine import kvevent_fake_engine
 from inferencecache.cli.flags import GoCommand
 from inferencecache.cli.inject import inject
+from inferencecache.cli.pool import pool
 from inferencecache.cli.quickstart import quickstart
 from inferencecache.cli.render import render
 from inferencecache.cli.server import server
@@ -33,6 +35,8 @@ _DATA_PLANE = (server, kvevent_subscriber, kvevent_fake_engine)
 for command in (controller, *_DATA_PLANE, crds, inject, render, validate, quickstart):
     app.command(cls=GoCommand)(command)
 app.command(cls=DiagnosticCommand)(doctor)
+app.command(cls=DiagnosticCommand)(explain)
+app.command(cls=DiagnosticCommand)(pool)
 
 
 def _print_version(wanted: bool) -> None:
