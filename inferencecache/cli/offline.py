@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 import typer
 
@@ -23,6 +23,8 @@ from inferencecache.api.schema_check import SchemaViolation, check_schema
 from inferencecache.cli.documents import Document, DocumentError, load
 
 DEFAULT_NAMESPACE = "default"
+
+T = TypeVar("T", bound=CustomObject)
 
 
 @dataclass(frozen=True)
@@ -74,18 +76,23 @@ def kind_of(document: Document) -> type[CustomObject] | None:
     return next((kind for kind in KINDS if named == (kind.resource.group, kind.resource.kind)), None)
 
 
-def backends_of(documents: Sequence[Document]) -> list[CacheBackend]:
-    """The CacheBackends among the documents, admitted; ends the command if one would be refused by its schema."""
+def objects_of(kind: type[T], documents: Sequence[Document]) -> list[T]:
+    """The objects of a kind among the documents, admitted; ends the command if one would be refused by its schema."""
     found = []
     for document in documents:
-        admitted = admit(document) if kind_of(document) is CacheBackend else None
+        admitted = admit(document) if kind_of(document) is kind else None
         if admitted is None:
             continue
-        if admitted.violations or not isinstance(admitted.object, CacheBackend):
+        if admitted.violations or not isinstance(admitted.object, kind):
             problems = "; ".join(f"{violation.field}: {violation.message}" for violation in admitted.violations)
             fail(f"{document.where} would be refused: {problems}")
         found.append(admitted.object)
     return found
+
+
+def backends_of(documents: Sequence[Document]) -> list[CacheBackend]:
+    """The CacheBackends among the documents; see `objects_of`."""
+    return objects_of(CacheBackend, documents)
 
 
 def fail(message: str) -> NoReturn:

@@ -24,7 +24,7 @@ from inferencecache import __version__
 from inferencecache.adapters.registry import Settings, load_adapters
 from inferencecache.api import CacheBackend
 from inferencecache.cli.documents import load
-from inferencecache.cli.offline import DEFAULT_NAMESPACE, backends_of
+from inferencecache.cli.offline import DEFAULT_NAMESPACE, objects_of
 from inferencecache.cli.output import to_yaml_stream, unified_diff
 from inferencecache.cli.reference.markdown import GENERATED, fenced, table
 from inferencecache.controllers.cachebackend.children import children_for
@@ -103,7 +103,7 @@ def _pod(path: Path, engines: Path) -> str:
 
 
 def _backend(path: Path) -> CacheBackend:
-    (backend,) = backends_of(load([str(path)]))
+    (backend,) = objects_of(CacheBackend, load([str(path)]))
     return backend
 
 

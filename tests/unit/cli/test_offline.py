@@ -99,11 +99,56 @@ def test_inject_twice_changes_nothing(tmp_path: Path) -> None:
     assert (again.exit_code, again.stdout) == (0, "")
 
 
+def test_render_prints_all_that_makes_up_a_store() -> None:
+    flags = ("--kv-cache-namespace=stores", "--kv-cache-backend-image=store:1")
+    result = run("render", "-f", SAMPLES / "worker_v1_kvcachebackend.yaml", *flags)
+    manifests = list(yaml.safe_load_all(result.stdout))
+    assert {(one["kind"], one["metadata"]["namespace"]) for one in manifests} >= {
+        ("Deployment", "stores"),
+        ("Service", "stores"),
+        ("DaemonSet", "stores"),
+    }
+    workloads = [one for one in manifests if one["kind"] in ("Deployment", "DaemonSet")]
+    assert {one["spec"]["template"]["spec"]["containers"][0]["image"] for one in workloads} == {"store:1"}
+
+
+def test_render_says_that_an_external_store_gets_nothing() -> None:
+    result = run("render", "-f", SAMPLES / "kvcachebackend-external.yaml")
+    assert (result.exit_code, result.stdout) == (0, "")
+    assert "KVCacheBackend kvcachebackend-external: external" in result.stderr
+
+
+def pool_documents(**domain: Any) -> list[dict[str, Any]]:
+    """The store, the pool and the Binding of the sample, and a second Binding with another domain."""
+    store, pool, binding = yaml.safe_load_all((SAMPLES / "worker_v1_kvcachepoolbinding.yaml").read_text())
+    second = {**binding, "metadata": {"name": "second"}}
+    second["spec"] = {**binding["spec"], "domain": {**binding["spec"]["domain"], **domain}}
+    return [store, pool, binding, second]
+
+
+def test_a_binding_is_judged_among_the_documents_beside_it(tmp_path: Path) -> None:
+    result = run("validate", "-f", written(tmp_path / "a.yaml", *pool_documents()))
+    assert result.exit_code == 1
+    assert "spec.domain.name: Duplicate value" in result.stdout
+    documents = pool_documents(name="other")
+    result = run("validate", "-f", written(tmp_path / "a.yaml", *documents))
+    assert result.exit_code == 0
+    assert "warning: KVCachePoolBinding default/" in result.stderr
+    documents[0]["spec"]["connection"]["managed"]["leader"] = {"multiTenancy": False}
+    result = run("validate", "-f", written(tmp_path / "a.yaml", *documents))
+    assert "keeps no tenants apart" in result.stdout
+
+
+def test_a_binding_alone_is_not_blamed_for_what_nobody_can_know(tmp_path: Path) -> None:
+    *_, binding, _ = pool_documents()
+    assert run("validate", "-f", written(tmp_path / "a.yaml", binding)).exit_code == 0
+
+
 @pytest.mark.parametrize(
     ("args", "said"),
     [
         (("validate", "-f", "absent.yaml"), "absent.yaml: cannot be read"),
-        (("render", "-f", "-"), "no CacheBackend in -"),
+        (("render", "-f", "-"), "no CacheBackend and no KVCacheBackend in -"),
         (("inject", "-f", "-"), "no Pod in -"),
         (("validate", "-f", "-"), "no custom resource of this product in -"),
     ],
