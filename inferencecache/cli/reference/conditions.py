@@ -6,25 +6,17 @@ holds the rows to the reasons that the controllers know and to those that record
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import Final
 
 from inferencecache.api import constants as c
 from inferencecache.cli.reference.markdown import GENERATED, code, table
+from inferencecache.cli.reference.row import Row
+from inferencecache.cli.reference.store_conditions import STORE
 from inferencecache.controllers.cachebackend import reasons as r
 from inferencecache.controllers.dataplane import served as s
 from inferencecache.controllers.policy import tenant_status as t
 from inferencecache.controllers.templates.status import INVALID_BODY
 from inferencecache.controllers.topologies.status import NO_REPLICAS
-
-
-class Row(NamedTuple):
-    """One reason: with which status it stands, what it means, and the remedy; empty: nothing is to be done."""
-
-    status: str
-    reason: str
-    means: str
-    remedy: str = ""
-
 
 _INTRODUCTION: Final = f"""\
 # Conditions
@@ -211,7 +203,13 @@ TOPOLOGY: Final[dict[str, tuple[Row, ...]]] = {
     ),
 }
 
-KINDS: Final = {"CacheBackend": BACKEND, "CacheTenant": TENANT, "PromptTemplate": TEMPLATE, "PDTopology": TOPOLOGY}
+KINDS: Final = {
+    "CacheBackend": BACKEND,
+    "CacheTenant": TENANT,
+    "PromptTemplate": TEMPLATE,
+    "PDTopology": TOPOLOGY,
+    "KVCacheBackend": STORE,
+}
 
 
 def conditions_page() -> str:

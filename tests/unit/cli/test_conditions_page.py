@@ -11,6 +11,7 @@ import yaml
 from inferencecache.cli.reference.conditions import KINDS, conditions_page
 from inferencecache.controllers.cachebackend import reasons
 from inferencecache.controllers.dataplane import served
+from inferencecache.controllers.kvcachebackend import reasons as store_reasons
 from inferencecache.controllers.policy import tenant_status
 
 CASES = Path(__file__).parents[2] / "cases" / "data" / "workload"
@@ -38,6 +39,7 @@ def constants(module: ModuleType) -> set[str]:
         (tenant_status, "CacheTenant", {tenant_status.READY, tenant_status.QUOTA_EXCEEDED}),
         (served, "PromptTemplate", {served.READY}),
         (served, "PDTopology", {served.READY}),
+        (store_reasons, "KVCacheBackend", {store_reasons.TEARDOWN_INCOMPLETE}),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
