@@ -10,6 +10,7 @@ from typing import Final
 
 from inferencecache.api import constants as c
 from inferencecache.cli.reference.markdown import GENERATED, code, table
+from inferencecache.cli.reference.pool_conditions import BINDING, POOL
 from inferencecache.cli.reference.row import Row
 from inferencecache.cli.reference.store_conditions import STORE
 from inferencecache.controllers.cachebackend import reasons as r
@@ -209,6 +210,8 @@ KINDS: Final = {
     "PromptTemplate": TEMPLATE,
     "PDTopology": TOPOLOGY,
     "KVCacheBackend": STORE,
+    "KVCachePool": POOL,
+    "KVCachePoolBinding": BINDING,
 }
 
 

@@ -8,10 +8,12 @@ from types import ModuleType
 import pytest
 import yaml
 
+from inferencecache.api.kvcache import MULTI_TENANCY_DISABLED
 from inferencecache.cli.reference.conditions import KINDS, conditions_page
 from inferencecache.controllers.cachebackend import reasons
 from inferencecache.controllers.dataplane import served
 from inferencecache.controllers.kvcachebackend import reasons as store_reasons
+from inferencecache.controllers.kvcachepool import reasons as pool_reasons
 from inferencecache.controllers.policy import tenant_status
 
 CASES = Path(__file__).parents[2] / "cases" / "data" / "workload"
@@ -45,6 +47,11 @@ def constants(module: ModuleType) -> set[str]:
 )
 def test_every_reason_of_a_condition_is_explained(module: ModuleType, kind: str, others: set[str]) -> None:
     assert constants(module) - others <= {reason for _, _, reason in EXPLAINED[kind]}
+
+
+def test_every_reason_of_a_pool_and_its_bindings_is_explained() -> None:
+    explained = {reason for kind in ("KVCachePool", "KVCachePoolBinding") for _, _, reason in EXPLAINED[kind]}
+    assert constants(pool_reasons) | {MULTI_TENANCY_DISABLED} == explained
 
 
 def test_whatever_a_recorded_case_shows_is_explained() -> None:
