@@ -66,6 +66,11 @@ lock: $(VENV) ## Resolve the dependencies of pyproject.toml anew into requiremen
 bench: $(VENV) control-plane ## Run the benchmarks and print their ratios
 	@exec $(BIN)/python -m bench $(ARGS)
 
+.PHONY: packaging
+packaging: $(VENV) control-plane ## Prove the chart with helm and the alerts with promtool; builds both where they are missing, once per user
+	@for tool in helm promtool; do hack/get-tool.sh $$tool >/dev/null; done
+	@$(BIN)/pytest packaging $(ARGS)
+
 .PHONY: clean
 clean: ## Remove .venv and every cache of this checkout (the control-plane binaries of the user stay)
 	@rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist build

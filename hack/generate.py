@@ -3,9 +3,8 @@
     python hack/generate.py [--check]
 
 Generated are the CRDs, the controller's ClusterRole, the roles of each kind, the webhook configurations, the alerts as
-the Prometheus operator takes them, the reference pages, the examples on the engines' pages and the modules of the
-protobuf messages. They are committed, so that a reader
-and `kubectl apply -k` need nothing but the files.
+the Prometheus operator takes them, the Helm chart, the reference pages, the examples on the engines' pages and the
+modules of the protobuf messages. They are committed, so that a reader and `kubectl apply -k` need nothing but the files.
 """
 
 from __future__ import annotations
@@ -13,10 +12,12 @@ from __future__ import annotations
 import argparse
 import sys
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import yaml
+from chart import chart
 from grpc_tools import protoc
 
 from inferencecache.adapters.registry import load_adapters
@@ -50,6 +51,11 @@ def generated() -> dict[Path, str]:
     files[manifests / "observability" / "alerts-rule.yaml"] = to_yaml_stream([_alerts_rule()])
     crds = {manifests / "crd" / f"{kind.resource.plural}.yaml": dump_crd(render_crd(kind)) for kind in KINDS}
     return {path: _HEADER + text for path, text in files.items()} | crds | _pages() | _protobuf_modules()
+
+
+def generated_from_manifests() -> dict[Path, str]:
+    """The Helm chart. It is made from the manifests, so those have to be written first."""
+    return {Path("charts") / "inferencecache" / path: text for path, text in chart(ROOT / "manifests").items()}
 
 
 def _pages() -> dict[Path, str]:
@@ -102,26 +108,28 @@ def _kustomization(resources: list[str]) -> str:
     return f"apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\nresources:\n{listed}"
 
 
-def out_of_step(root: Path = ROOT) -> list[Path]:
-    """The generated files that differ from what the code says now."""
-    return [p for p, text in generated().items() if not (root / p).exists() or (root / p).read_text() != text]
+def out_of_step(files: Mapping[Path, str]) -> list[Path]:
+    """Those of these files that are not there, or differ."""
+    return [p for p, text in files.items() if not (ROOT / p).exists() or (ROOT / p).read_text() != text]
 
 
 def main() -> int:
     """Generate, or check; 1 when a check finds a difference."""
     parser = argparse.ArgumentParser(description="Write the files that follow from the code.")
     parser.add_argument("--check", action="store_true", help="write nothing; fail if a file is out of step")
-    differing = out_of_step()
-    if parser.parse_args().check:
-        for path in differing:
-            print(f"{path} is out of step with the code; run `make generate`", file=sys.stderr)
-        return 1 if differing else 0
-    for path, text in generated().items():
-        (ROOT / path).parent.mkdir(parents=True, exist_ok=True)
-        (ROOT / path).write_text(text)
-    for path in differing:
-        print(f"wrote {path}")
-    return 0
+    check = parser.parse_args().check
+    failed = False
+    for make in (generated, generated_from_manifests):
+        files = make()
+        for path in out_of_step(files):
+            if check:
+                failed = True
+                print(f"{path} is out of step with the code; run `make generate`", file=sys.stderr)
+            else:
+                (ROOT / path).parent.mkdir(parents=True, exist_ok=True)
+                (ROOT / path).write_text(files[path])
+                print(f"wrote {path}")
+    return 1 if failed else 0
 
 
 if __name__ == "__main__":

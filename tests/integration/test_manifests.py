@@ -185,6 +185,9 @@ def test_servers_without_a_store_are_all_told_everything() -> None:
     name = service["metadata"]["name"]
     told = [arg for arg in container(manifests, CONTROLLER)["args"] if f"{name}." in arg or f"//{name}:" in arg]
     assert [arg.split("=")[0] for arg in told] == ["--policy-server-grpc-address", "--server-policy-url"]
+    command = get_command(app).commands["controller"]  # type: ignore[attr-defined]
+    parsed = command.make_context("controller", list(container(manifests, CONTROLLER)["args"])).params
+    assert name in parsed["policy_server_grpc_address"]
     args = container(manifests, SERVER)["args"]
     assert f"--warm-from=http://{name}:8081/dump" in args
     account = named(manifests, "Deployment", SERVER)["spec"]["template"]["spec"]["serviceAccountName"]

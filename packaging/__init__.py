@@ -1,0 +1,1 @@
+"""Proofs that need tools of others, helm and promtool: `make packaging` gets them and runs these."""
