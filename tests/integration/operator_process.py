@@ -89,11 +89,16 @@ async def prepare(plane: ControlPlane, client: Client) -> Path:
 
 @contextlib.asynccontextmanager
 async def operator(
-    kubeconfig: Path, folder: Path, *, name: str = "operator", elect: bool = True, ports: trial.Ports | None = None
+    kubeconfig: Path,
+    folder: Path,
+    *flags: str,
+    name: str = "operator",
+    elect: bool = True,
+    ports: trial.Ports | None = None,
 ) -> AsyncIterator[Operator]:
     """Run an operator until the context ends, in whatever state it then is. It may not be ready yet."""
     ports = ports or trial.Ports.free()
-    command = trial.controller_command(kubeconfig, ports, folder)
+    command = [*trial.controller_command(kubeconfig, ports, folder), *flags]
     if not elect:
         command.remove("--leader-elect")
     log = folder / f"{name}.log"
