@@ -28,7 +28,7 @@ from inferencecache.controllers.mooncake.admin import AdminClient, LedgerEntry, 
 from inferencecache.controllers.mooncake.exposition import ScrapeError, parse
 from inferencecache.controllers.mooncake.ledger import DECLARED_OFF, Outcome, Reading, Verdict, plan, settle
 from inferencecache.kube.client import Client
-from inferencecache.kube.errors import NotFound
+from inferencecache.kube.errors import KubeError, NotFound
 from inferencecache.kube.finalizers import has_finalizer
 from inferencecache.kube.resource import Key
 
@@ -114,8 +114,11 @@ class Visitor:
             return same and not live.releasing and has_finalizer(live, k.FINALIZER)
 
         doubtful = [binding for binding in bindings if Key.of(binding) not in checked]
-        async with asyncio.TaskGroup() as group:
-            looks = [group.create_task(look(binding)) for binding in doubtful]
+        try:
+            async with asyncio.TaskGroup() as group:
+                looks = [group.create_task(look(binding)) for binding in doubtful]
+        except* KubeError as failed:
+            raise failed.exceptions[0] from None
         if not all(look.result() for look in looks):
             raise MovedOn
 

@@ -1,0 +1,140 @@
+"""What is claimed on one master (spec 10 §6.1)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from inferencecache.api.kvcachepoolbinding import KVCachePoolBinding
+from inferencecache.controllers.kvcachepool.snapshot import Snapshot
+from inferencecache.kube.resource import Key
+from tests.unit.controllers.pools import binding, pool
+
+MIB = 1 << 20
+
+
+def written(*domains: str) -> dict[str, Any]:
+    """A pool's status that lists these domains."""
+    rows = [
+        {"name": one, "binding": {"namespace": "team", "name": one}, "blockSize": 64, "dtype": "bf"} for one in domains
+    ]
+    return {"domains": rows}
+
+
+def test_bindings_of_every_pool_of_the_master_are_desired_in_the_order_of_their_domains() -> None:
+    seen = Snapshot.of(
+        [pool("one"), pool("two")],
+        [binding("b", domain="beta", pool="two"), binding("a", domain="alpha", pool="one"), binding(pool="elsewhere")],
+    )
+    assert list(seen.desired.items()) == [("alpha", 16 * MIB), ("beta", 16 * MIB)]
+    assert seen.registered == {"alpha", "beta"}
+    assert seen.contested == frozenset()
+    assert seen.leaving == {}
+
+
+def test_a_fraction_of_a_byte_is_asked_for_as_a_whole_one() -> None:
+    assert Snapshot.of([pool()], [binding(ceiling="1500m")]).desired == {"alpha": 2}
+
+
+def test_a_releasing_binding_is_registered_and_not_desired_and_one_in_use_is_desired_still() -> None:
+    leaving = binding("a", domain="alpha", ceiling="8Mi", deleting=True)
+    held = binding("b", domain="beta", deleting=True, used_by=["llm"])
+    seen = Snapshot.of([pool()], [leaving, held])
+    assert seen.desired == {"beta": 16 * MIB}
+    assert seen.registered == {"alpha", "beta"}
+    assert seen.leaving == {"alpha": 8 * MIB}
+    assert [user["name"] for user in seen.used_by(pool())] == ["b"]
+
+
+def test_a_contested_domain_is_managed_for_nobody_in_whatever_pool_its_claimants_are() -> None:
+    one, two = binding("a", pool="one"), binding("b", pool="two", deleting=True, used_by=["llm"])
+    status = written("alpha")
+    seen = Snapshot.of([pool("one", status=status), pool("two")], [one, two])
+    assert seen.contested == {"alpha"}
+    assert seen.desired == {}
+    assert seen.registered == frozenset()
+    assert seen.rivals(one) == (Key("team", "b"),)
+    assert seen.rivals(two) == (Key("team", "a"),)
+    assert seen.domains(seen.pools["one"], gone=frozenset()) == []
+
+
+def test_a_releasing_binding_contests_nothing() -> None:
+    seen = Snapshot.of([pool()], [binding("a", deleting=True), binding("b")])
+    assert seen.contested == frozenset()
+    assert seen.desired == {"alpha": 16 * MIB}
+    assert seen.leaving == {}
+    assert seen.rivals(seen.all_bindings[1]) == ()
+
+
+def test_a_pool_of_several_backends_desires_nothing_and_keeps_its_domains_registered() -> None:
+    seen = Snapshot.of([pool(backends=["store", "other"])], [binding()])
+    assert seen.desired == {}
+    assert seen.registered == {"alpha"}
+
+
+def test_a_domain_whose_binding_was_forced_away_is_leaving_until_its_entry_is_gone() -> None:
+    seen = Snapshot.of([pool(status=written("alpha", "beta"))], [binding("b", domain="beta")])
+    assert seen.leaving == {"alpha": None}
+    told = [
+        [row["name"] for row in seen.domains(seen.pools["pool"], gone=gone)]
+        for gone in (frozenset(), frozenset({"alpha"}))
+    ]
+    assert told == [["alpha", "beta"], ["beta"]]
+
+
+def test_a_domain_that_moved_to_a_sibling_pool_is_listed_there_only() -> None:
+    old, new = pool("old", status=written("alpha")), pool("new")
+    seen = Snapshot.of([old, new], [binding(pool="new")])
+    assert seen.domains(old, gone=frozenset()) == []
+    assert [row["name"] for row in seen.domains(new, gone=frozenset())] == ["alpha"]
+
+
+def test_the_sum_of_a_pool_leaves_out_what_is_releasing_contested_or_nameless() -> None:
+    bindings = [
+        binding("a", domain="alpha", ceiling="1Mi"),
+        binding("b", domain="beta", ceiling="2Mi", deleting=True),
+        binding("c", domain="gamma", ceiling="4Mi"),
+        binding("d", domain="gamma", ceiling="8Mi"),
+        binding("e", domain="", ceiling="16Mi"),
+        binding("f", domain="zeta", ceiling="32Mi", pool="two"),
+        binding("g", domain="eta", ceiling="64Mi", deleting=True, used_by=["llm"]),
+    ]
+    seen = Snapshot.of([pool(), pool("two")], bindings)
+    assert seen.asked_of(seen.pools["pool"]) == (65 * MIB, ("gamma",))
+
+
+def test_without_bindings_is_as_if_they_had_not_been() -> None:
+    one, two = binding("a"), binding("b", domain="beta")
+    assert Snapshot.of([pool()], [one, two]).without([one]).desired == {"beta": 16 * MIB}
+
+
+BINDINGS = st.lists(
+    st.builds(
+        lambda number, domain, to, deleting, used: binding(
+            f"b{number}", domain=domain, pool=to, deleting=deleting, used_by=["llm"] if used else []
+        ),
+        st.integers(0, 40),
+        st.sampled_from(["alpha", "beta", "gamma"]),
+        st.sampled_from(["one", "two"]),
+        st.booleans(),
+        st.booleans(),
+    ),
+    unique_by=lambda one: one.metadata.name,
+    max_size=8,
+)
+
+
+@given(BINDINGS, st.sets(st.sampled_from(["alpha", "beta", "delta"])))
+def test_every_domain_is_desired_contested_or_leaving_and_never_two_of_them(
+    bindings: list[KVCachePoolBinding], recorded: set[str]
+) -> None:
+    seen = Snapshot.of([pool("one", status=written(*recorded)), pool("two")], bindings)
+    kinds = [seen.desired.keys(), seen.contested, seen.leaving.keys()]
+    everything = recorded | {one.spec.domain.name for one in bindings}
+    assert sum(map(len, kinds)) == len(set().union(*kinds)) == len(everything)
+    assert seen.registered == everything - seen.contested
+    listed = [row["name"] for one in seen.pools.values() for row in seen.domains(one, gone=frozenset())]
+    assert len(listed) == len(set(listed))
+    assert {*seen.desired} <= set(listed)
