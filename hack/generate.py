@@ -4,7 +4,7 @@
 
 Generated are the CRDs, the controller's ClusterRole, the roles of each kind, the webhook configurations, the alerts as
 the Prometheus operator takes them, the Helm chart, the reference pages, the examples on the engines' pages and the
-modules of the protobuf messages. They are committed, so that a reader and `kubectl apply -k` need nothing but the files.
+modules of the protobuf messages. They are committed: a reader and `kubectl apply -k` need nothing but the files.
 """
 
 from __future__ import annotations
