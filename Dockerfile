@@ -12,10 +12,11 @@ ARG BASE=python:3.13-slim
 FROM ${BASE} AS build
 ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore PYTHONHASHSEED=0
 WORKDIR /src
-COPY requirements.lock requirements-image.lock ./
+COPY requirements-image.lock ./
 RUN python3 -m venv /opt/inferencecache \
  && /opt/inferencecache/bin/pip install --quiet --no-deps --no-compile --require-hashes -r requirements-image.lock
-# What makes the product's own wheel, from the same lock.
+# What makes the product's own wheel, at the versions that tests use.
+COPY requirements.lock ./
 RUN awk '/^[a-z]/ { wanted = /^(hatchling|packaging|pathspec|pluggy|tomlkit|trove-classifiers)==/ } wanted' \
     requirements.lock >tools.lock \
  && python3 -m venv /opt/tools \

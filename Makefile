@@ -8,10 +8,11 @@ MAKEFLAGS += --no-print-directory
 BIN := .venv/bin
 VENV := .venv/.in-step-with-the-lock
 ARGS ?=
+export BASE ?=
 
 .PHONY: help
 help: ## List the targets
-	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk 'BEGIN { FS = ":.*## " } /^[a-z0-9-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 $(VENV): requirements.lock pyproject.toml hack/bootstrap.sh
 	@hack/bootstrap.sh
@@ -58,13 +59,31 @@ generate: $(VENV) ## Write the CRDs, RBAC, webhook configurations and reference 
 	@$(BIN)/python hack/generate.py
 
 .PHONY: lock
-lock: $(VENV) ## Resolve the dependencies of pyproject.toml anew into requirements.lock
+lock: $(VENV) ## Resolve the dependencies of pyproject.toml anew into requirements.lock, and the image's part of it
 	@$(BIN)/uv pip compile --quiet --upgrade --universal --generate-hashes --no-emit-index-url --no-emit-find-links \
 		--group pyproject.toml:dev pyproject.toml --output-file requirements.lock
+	@$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-emit-find-links \
+		--extra tokenizer --constraint requirements.lock pyproject.toml --output-file requirements-image.lock
 
 .PHONY: bench
 bench: $(VENV) control-plane ## Run the benchmarks and print their ratios
 	@exec $(BIN)/python -m bench $(ARGS)
+
+.PHONY: image
+image: ## Build the images with Docker, and print their size and start-up time (BASE=image: take Python from there)
+	@hack/build-image.sh
+
+.PHONY: sbom
+sbom: $(VENV) ## Write what the image holds to dist/inferencecache.spdx.json
+	@mkdir -p dist && $(BIN)/python hack/sbom.py >dist/inferencecache.spdx.json
+
+.PHONY: cluster
+cluster: $(VENV) ## Start a one-node cluster on this machine, as root (hack/cluster down ends it)
+	@hack/cluster up
+
+.PHONY: e2e
+e2e: $(VENV) ## Run the product in containers on that cluster; it is started where there is none (ARGS="-k name": some of it)
+	@exec $(BIN)/pytest e2e $(ARGS)
 
 .PHONY: packaging
 packaging: $(VENV) control-plane ## Prove the chart with helm and the alerts with promtool; builds both where they are missing, once per user
