@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from datetime import timedelta
 from pathlib import Path
@@ -64,6 +65,8 @@ def doctor(
 ) -> None:
     """Look at an installation without changing anything, and report what is wrong. Exit 0 fine, 1 warnings, 2 failures,
     3 could not run."""
+    # The gRPC library would tell on stderr what is in the report already; it asks for this when it is imported.
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     from inferencecache.cli.settings import SettingsError, read_certificates
     from inferencecache.doctor.checks import examine
     from inferencecache.doctor.observe import Scope, observe

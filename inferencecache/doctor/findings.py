@@ -73,7 +73,7 @@ CODES: Final[dict[str, Code]] = {
     "CB008": Code(Status.INFO, "no new blocks for a while, which an idle engine explains"),
     "EP001": Code(Status.WARN, "a selected Pod was not wired"),
     "EP002": Code(Status.OK, "a selected Pod was wired"),
-    "EP003": Code(Status.INFO, "a selected Pod opted out of being wired"),
+    "EP003": Code(Status.INFO, "a selected Pod is not wired, as its owner wishes"),
     "OP001": Code(Status.WARN, "a Pod was told that no backend matches it"),
     "CT001": Code(Status.WARN, "a tenant is over its quota"),
     "CT002": Code(Status.OK, "a tenant is within its quota"),
@@ -96,6 +96,7 @@ CODES: Final[dict[str, Code]] = {
     "KN004": Code(Status.INFO, "a domain fills its grant, so the store discards to make room"),
     "KN005": Code(Status.WARN, "a binding names a pool that does not exist"),
     "KN006": Code(Status.OK, "nothing is wrong with a binding"),
+    "KN007": Code(Status.WARN, "a binding is claimed by a CacheBackend that does not exist"),
 }
 
 

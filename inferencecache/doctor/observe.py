@@ -75,6 +75,11 @@ class Observations:
     pools: Read[KVCachePool] | None = None
     bindings: Read[KVCachePoolBinding] = NOT_READ
 
+    @property
+    def caches_installed(self) -> bool:
+        """Whether the half of caches and their server is there; if neither half is, it is the one that is missed."""
+        return self.backends.served or not self.bindings.served
+
 
 async def observe(client: Client, scope: Scope) -> Observations:
     """Look at an installation. Takes `scope.seconds` at most, give or take the last question."""

@@ -36,8 +36,13 @@ _CHECK: Final = Check.BACKENDS
 
 def check_backends(seen: Observations) -> Iterator[Finding]:
     """CB001 to CB008 for every backend, in the order of their names."""
+    if not seen.caches_installed:
+        return
     yield from unread(_CHECK, CacheBackend.resource.kind, seen.backends)
-    context = _Context(seen, heard(seen.server.snapshot.document) if seen.server else None)
+    nearby: dict[str, list[Pod]] = {}
+    for pod in seen.pods.items if seen.pods is not None else ():
+        nearby.setdefault(pod.metadata.namespace, []).append(pod)
+    context = _Context(seen, heard(seen.server.snapshot.document) if seen.server else None, nearby)
     for backend in sorted(seen.backends.items, key=Key.of):
         found = list(_complaints(backend, context))
         yield from found or [Finding("CB006", _CHECK, reference(backend), _all_well(backend, context))]
@@ -54,26 +59,24 @@ class _Context:
 
     seen: Observations
     heard: Mapping[Key, datetime] | None
+    nearby: Mapping[str, list[Pod]]
 
-    def pods_of(self, backend: CacheBackend) -> list[Pod] | None:
-        """The Pods that are wired to a backend or selected by it; None if Pods could not be read."""
-        pods = self.seen.pods
-        if pods is None:
-            return []
-        if pods.failure:
-            return None
-        return [
-            pod
-            for pod in pods.items
-            if pod.metadata.namespace == backend.metadata.namespace
-            and (is_stamped(pod, backend) or backend.selects(pod.metadata.labels))
-        ]
+    @property
+    def knows_pods(self) -> bool:
+        """Whether Pods were read, or none was of interest."""
+        return self.seen.pods is None or not self.seen.pods.failure
+
+    def selected(self, backend: CacheBackend) -> list[Pod]:
+        """The Pods that a backend selects, as far as Pods could be read."""
+        return [pod for pod in self.nearby.get(backend.metadata.namespace, ()) if backend.selects(pod.metadata.labels)]
 
     def last_heard(self, backend: CacheBackend) -> datetime | None:
-        """When any sidecar of a backend was last heard."""
-        pods = self.pods_of(backend) or ()
-        times = [self.heard[key] for pod in pods if (key := Key.of(pod)) in self.heard] if self.heard else []
-        return max(times, default=None)
+        """When any sidecar was last heard of the Pods that are wired to a backend or selected by it."""
+        if not self.heard:
+            return None
+        stamped = [pod for pod in self.nearby.get(backend.metadata.namespace, ()) if is_stamped(pod, backend)]
+        pods = [*self.selected(backend), *stamped]
+        return max((self.heard[key] for pod in pods if (key := Key.of(pod)) in self.heard), default=None)
 
 
 def _complaints(backend: CacheBackend, context: _Context) -> Iterator[Finding]:
@@ -111,10 +114,7 @@ def _selector(backend: CacheBackend, context: _Context) -> Iterator[Finding]:
             why = pods.failure if pods is not None else "they were not asked for"
             yield api_failure(_CHECK, reference(backend), f"the Pods behind its selector, so CB002 is open: {why}")
             return
-        matched = sum(
-            pod.metadata.namespace == backend.metadata.namespace and backend.selects(pod.metadata.labels)
-            for pod in pods.items
-        )
+        matched = len(context.selected(backend))
     if matched == 0:
         pairs = ", ".join(f"{key}={value}" for key, value in sorted(backend.selector.items()))
         yield Finding(
@@ -136,7 +136,7 @@ def _events(backend: CacheBackend, context: _Context) -> Iterator[Finding]:
     if at is None or context.seen.now - at <= STALE:
         return
     told = f"no KV event for {_age(context.seen.now - at)} (last at {last})"
-    if context.heard is None or context.pods_of(backend) is None:
+    if context.heard is None or not context.knows_pods:
         yield Finding(
             "CB008",
             _CHECK,

@@ -22,6 +22,8 @@ from inferencecache.doctor.stamps import is_stamped
 from inferencecache.kube.kinds import Pod
 from inferencecache.kube.resource import Key
 from inferencecache.webhooks.injection import select
+from inferencecache.webhooks.kvcache_injection import wants_pool
+from inferencecache.webhooks.kvcache_injection.keys import LABEL_INJECT
 
 RECENT: Final = timedelta(hours=24)
 """How far back Events about orphans are believed."""
@@ -57,6 +59,13 @@ def _judged(pod: Pod, backend: CacheBackend, nearby: list[CacheBackend], told: d
     if opts_out(given.get(c.ANNOTATION_SKIP_INJECT, "")):
         return Finding(
             "EP003", check, resource, f"CacheBackend {owner} selects it; {c.ANNOTATION_SKIP_INJECT} keeps it unwired"
+        )
+    if wants_pool(pod.metadata.labels) and not backend.events_only:
+        return Finding(
+            "EP003",
+            check,
+            resource,
+            f"CacheBackend {owner} selects it; its label {LABEL_INJECT} asks for a pool instead",
         )
     uid = given.get(c.ANNOTATION_INJECTED_BY_UID, "")
     gone = bool(uid) and all(other.metadata.uid != uid for other in nearby)

@@ -16,6 +16,8 @@ QUOTA_EXCEEDED = "QuotaExceeded"
 
 def check_tenants(seen: Observations) -> Iterator[Finding]:
     """CT001 or CT002 for every tenant, in the order of their names."""
+    if not seen.caches_installed:
+        return
     yield from unread(Check.TENANTS, CacheTenant.resource.kind, seen.tenants)
     for tenant in sorted(seen.tenants.items, key=Key.of):
         resource = f"cachetenant/{Key.of(tenant)}"
@@ -33,6 +35,8 @@ def check_tenants(seen: Observations) -> Iterator[Finding]:
 
 def check_policies(seen: Observations) -> Iterator[Finding]:
     """CP001 to CP003 for every namespace that has backends, in the order of their names."""
+    if not seen.caches_installed:
+        return
     yield from unread(Check.POLICIES, CachePolicy.resource.kind, seen.policies)
     if seen.policies.failure:
         return

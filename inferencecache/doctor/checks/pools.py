@@ -27,10 +27,11 @@ from inferencecache.kube.resource import Key
 
 HOLD_REMEDIES: Final[Mapping[str, str]] = MappingProxyType(
     {
+        "InUse": "delete the pools that claim it first",
         "HeldByBindings": "delete the KVCachePoolBindings it names",
         "HeldByWorkloads": "remove the workloads it names; nothing has to be drained",
         "LedgerNotReleased": "let the domains it names be drained, or, if the master does not answer, bring that back; "
-        "it is tried again every 30 seconds",
+        "it is tried again every 30 seconds. docs/doctor.md says how to give it up",
         "LedgerRequestFailed": "draining changes nothing: see what the conditions of the pool say of the master",
     }
 )
@@ -49,16 +50,11 @@ class _Family:
     coming: str
     held: str
     hold: str
-    remedy: str
 
 
-_STORES: Final = _Family(
-    Check.STORES, "kvcachebackend", "KB001", "KB002", "KB003", k.DELETABLE, "delete the pools that claim it first"
-)
-_POOLS: Final = _Family(Check.POOLS, "kvcachepool", "KP001", "KP002", "KP003", k.RELEASABLE, "see docs/doctor.md")
-_BINDINGS: Final = _Family(
-    Check.BINDINGS, "kvcachepoolbinding", "KN001", "KN002", "KN003", k.RELEASABLE, "see docs/doctor.md"
-)
+_STORES: Final = _Family(Check.STORES, "kvcachebackend", "KB001", "KB002", "KB003", k.DELETABLE)
+_POOLS: Final = _Family(Check.POOLS, "kvcachepool", "KP001", "KP002", "KP003", k.RELEASABLE)
+_BINDINGS: Final = _Family(Check.BINDINGS, "kvcachepoolbinding", "KN001", "KN002", "KN003", k.RELEASABLE)
 
 
 def check_stores(seen: Observations) -> Iterator[Finding]:
@@ -130,6 +126,7 @@ def check_bindings(seen: Observations) -> Iterator[Finding]:
                 )
             )
         found += _filled(name, binding)
+        found += _claimed_by_nobody(name, binding, seen)
         yield from found or [Finding("KN006", Check.BINDINGS, name, _phase(binding))]
 
 
@@ -139,10 +136,9 @@ def _progress(family: _Family, name: str, obj: KVCacheBackend | KVCachePool | KV
     if obj.metadata.deletion_timestamp:
         hold = _condition(status.conditions, family.hold)
         if hold is not None and hold.status != "True":
-            remedy = HOLD_REMEDIES.get(hold.reason, family.remedy)
-            yield Finding(
-                family.held, family.check, name, f"deletion is held, {hold.reason}: {hold.message}. Remedy: {remedy}"
-            )
+            told = f"deletion is held, {hold.reason}: {hold.message}"
+            remedy = HOLD_REMEDIES.get(hold.reason)
+            yield Finding(family.held, family.check, name, f"{told}. Remedy: {remedy}" if remedy else told)
     elif status.phase in _TROUBLED:
         yield Finding(family.trouble, family.check, name, _phase(obj))
     elif status.phase != k.PHASE_READY:
@@ -168,6 +164,23 @@ def _filled(name: str, binding: KVCachePoolBinding) -> Iterator[Finding]:
         f"to admit new ones{', and the grant was cut below what it held' if over else ''}. Raise spec.quota.ceiling "
         "if hits are lost by it",
     )
+
+
+def _claimed_by_nobody(name: str, binding: KVCachePoolBinding, seen: Observations) -> Iterator[Finding]:
+    """Consumers write their claims themselves, and one that is gone without a word holds a deletion for ever."""
+    if seen.backends.failure:
+        return
+    namespace = binding.metadata.namespace
+    here = {backend.metadata.name for backend in seen.backends.items if backend.metadata.namespace == namespace}
+    gone = [used.name for used in binding.status.used_by if used.kind == "CacheBackend" and used.name not in here]
+    if gone:
+        yield Finding(
+            "KN007",
+            Check.BINDINGS,
+            name,
+            f"status.usedBy names CacheBackends that do not exist: {', '.join(gone)}. Deleting the binding would be "
+            "held by them: take them out of its status",
+        )
 
 
 def _phase(obj: KVCacheBackend | KVCachePool | KVCachePoolBinding) -> str:

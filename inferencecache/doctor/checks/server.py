@@ -26,7 +26,7 @@ _CLOSED: Final = (
 def check_server(seen: Observations) -> Iterator[Finding]:
     """SV, SN, PL and PB; nothing if the server was not to be asked."""
     server = seen.server
-    if server is None:
+    if server is None or (server.address is None and not seen.caches_installed):
         return
     if server.address is None:
         yield Finding(

@@ -92,7 +92,7 @@ async def _observe(client: Client, key: Key) -> Seen:
         )
         not_asked = group.create_task(_not_asked(client, key.namespace))
         chain = group.create_task(_chain(client, pod, key.namespace))
-    if backends.result().failure:
+    if backends.result().failure and backends.result().served:  # without the kind there is none
         raise Unexplained(f"CacheBackends of namespace {key.namespace}: {backends.result().failure}")
     arguments = command.result()
     return Seen(

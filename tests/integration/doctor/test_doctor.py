@@ -331,6 +331,7 @@ async def test_grpc_over_tls_is_checked_with_the_given_cas(
     assert {code for code, _ in trusted.findings} == {"SV003", "SN003", "SN004", "PL002", "PB002"}
     assert ("SV001", f"{host}:{server.ports.grpc}") in plain.findings & unknown.findings
     assert "--server-ca-file" in plain.message("SV001")
+    assert trusted.err == plain.err == unknown.err == ""
 
 
 READER_RULES = [

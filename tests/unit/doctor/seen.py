@@ -139,6 +139,7 @@ def binding(
     usage: str | None = "1Mi",
     grant: str | None = "2Mi",
     over: bool = False,
+    used_by: tuple[str, ...] = (),
     **metadata: Any,
 ) -> KVCachePoolBinding:
     spec = {
@@ -147,7 +148,8 @@ def binding(
         "domain": {"name": "d", "blockSize": 16, "dtype": "bfloat16"},
     }
     figures = {"usage": usage, "effectiveQuota": grant, "overQuota": over}
-    status = {"phase": phase, "phaseMessage": "told", "conditions": list(conditions), **figures}
+    used = [{"kind": "CacheBackend", "namespace": "", "name": name} for name in used_by]
+    status = {"phase": phase, "phaseMessage": "told", "conditions": list(conditions), "usedBy": used, **figures}
     return KVCachePoolBinding.decode({"metadata": meta("b", **metadata), "spec": spec, "status": status})
 
 

@@ -7,7 +7,10 @@ from typing import Any
 
 import pytest
 
+from inferencecache.controllers.kvcachebackend import reasons as stores
+from inferencecache.controllers.kvcachepool import reasons as bindings
 from inferencecache.doctor.checks import examine
+from inferencecache.doctor.checks.pools import HOLD_REMEDIES
 from inferencecache.doctor.findings import CODES, Check, Finding, Status
 from inferencecache.doctor.observe import Observations
 from inferencecache.doctor.reading import Read
@@ -203,6 +206,23 @@ ROWS: list[tuple[str, dict[str, Any], str, str, str]] = [
         "pod/ns/engine-0",
         "skip-inject",
     ),
+    (
+        "left to its pool",
+        {"pods": s.read(s.pod(labels={"app": "engine", "kvcache.gpustack.ai/inject": "true"}, **s.UNWIRED))},
+        "EP003",
+        "",
+        "asks for a pool",
+    ),
+    (
+        "left to its pool, but events were to be heard",
+        _backends(
+            s.backend(remoteStorage=None, integration={"mode": "EventsOnly"}),
+            pods=s.read(s.pod(labels={"app": "engine", "kvcache.gpustack.ai/inject": "true"}, **s.UNWIRED)),
+        ),
+        "EP001",
+        "",
+        "no proof",
+    ),
     ("orphan", {"events": (s.event("NoMatchingCacheBackend"),)}, "OP001", "pod/ns/engine-0", "LikelyOperatorMis"),
     (
         "orphan of unknown age",
@@ -228,7 +248,7 @@ ROWS: list[tuple[str, dict[str, Any], str, str, str]] = [
     ("store not looked at", {"stores": s.read(s.store(""))}, "KB002", "", "controller has not come"),
     (
         "store held",
-        {"stores": s.read(s.store("Deleting", s.condition("Deletable", "False", "InUse", "pool"), **_DELETED))},
+        {"stores": s.read(s.store("Deleting", s.condition("Deletable", "False", "InUse", "by pool"), **_DELETED))},
         "KB003",
         "",
         "delete the pools",
@@ -278,6 +298,7 @@ ROWS: list[tuple[str, dict[str, Any], str, str, str]] = [
     ("domain full", {"bindings": s.read(s.binding(usage="2048Ki"))}, "KN004", "", "2048Ki of 2Mi"),
     ("grant cut", {"bindings": s.read(s.binding(usage="3Mi", over=True))}, "KN004", "", "cut below"),
     ("no such pool", {"bindings": s.read(s.binding(pool="nope"))}, "KN005", "", "no KVCachePool nope"),
+    ("claim of no backend", {"bindings": s.read(s.binding(used_by=("kv", "gone")))}, "KN007", "", "not exist: gone"),
     ("bindings forbidden", {"bindings": s.failed()}, "API001", "KVCachePoolBinding", "forbidden"),
 ]
 
@@ -325,6 +346,13 @@ def test_the_checks_report_in_their_order() -> None:
             {name: s.failed(served=False) for name in ("stores", "pools", "bindings")},
             {"API001", "KB005", "KP005", "KN006"},
         ),
+        # pools alone: no cache server is missed
+        (
+            {name: s.failed(served=False) for name in ("backends", "policies", "tenants")}
+            | {"server": ServerAnswers(None, discovery="gone"), "pods": None},
+            {"API001", "SV001", "CP001", "KN007"},
+        ),
+        ({"backends": s.failed(), "bindings": s.read(s.binding(used_by=("gone",)))}, {"KN007"}),
         # SGLang's own cache has no conditions by design
         (
             _backends(
@@ -370,6 +398,24 @@ def test_the_checks_report_in_their_order() -> None:
 )
 def test_a_situation_leads_to_no_such_code(changed: dict[str, Any], absent: set[str]) -> None:
     assert not absent & found(s.seen(**changed)).keys()
+
+
+def test_without_either_half_it_is_the_caches_that_are_missed() -> None:
+    nothing = {
+        name: s.failed(served=False) for name in ("backends", "policies", "tenants", "stores", "pools", "bindings")
+    }
+    missed = [one.resource for one in examine(s.seen(**nothing, pods=None)).findings if one.code == "API001"]
+    assert missed == ["CacheBackend", "CacheTenant", "CachePolicy"]
+
+
+def test_every_reason_that_holds_a_deletion_has_its_remedy() -> None:
+    assert set(HOLD_REMEDIES) == {
+        stores.IN_USE,
+        bindings.HELD_BY_BINDINGS,
+        bindings.HELD_BY_WORKLOADS,
+        bindings.LEDGER_NOT_RELEASED,
+        bindings.LEDGER_REQUEST_FAILED,
+    }
 
 
 def test_a_pod_is_wired_by_its_annotations_or_by_the_event_that_tells_of_it() -> None:
