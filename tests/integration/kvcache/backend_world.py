@@ -46,11 +46,11 @@ class BackendWorld:
         endpoints = [{"name": "Client", "address": "store.example:50051"}, {"name": "Admin", "address": admin}]
         return await self._create(KVCacheBackend, name, {"connection": {"external": {"endpoints": endpoints}}})
 
-    async def managed(self, name: str = "store", *groups: Manifest, leader: Manifest | None = None) -> Key:
+    async def managed(self, name: str = "store", *groups: Manifest, leader: Manifest | None = None, **more: Any) -> Key:
         """A store that the operator runs; without groups it has one."""
         ordinary = {"nodeSelector": {"lends": "memory"}, "medium": "DRAM", "capacityPerMember": "16Mi"}
         members = [{**ordinary, **group} for group in groups or ({},)]
-        managed = {"leader": ALONE if leader is None else leader, "members": members}
+        managed = {"leader": ALONE if leader is None else leader, "members": members, **more}
         return await self._create(KVCacheBackend, name, {"connection": {"managed": managed}})
 
     async def pool(self, name: str, backend: Key) -> Key:

@@ -4,12 +4,14 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from inferencecache.api.kvcache import Endpoint
 from inferencecache.api.kvcachebackend import KVCacheBackend
 from inferencecache.controllers.kvcachebackend.status import leaving, observed
 from inferencecache.controllers.mooncake.admin import MasterFailure, SegmentsNotServed
-from tests.unit.controllers.kvcachebackend.made import healthy, managed, reading, scrape, segment
+from tests.unit.controllers.kvcachebackend.made import external, healthy, managed, reading, scrape, segment
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 LATER = NOW + timedelta(minutes=1)
@@ -83,6 +85,30 @@ def test_a_listing_that_is_not_served_has_no_members(ready: KVCacheBackend) -> N
     old = SegmentsNotServed("HTTP 404")
     after = written(ready, observed(ready, healthy(reading=reading(segments=old)), ENDPOINTS, LATER))
     assert after.status.members == ()
+
+
+SILENT = MasterFailure("no answer within 5 s")
+READINGS = st.none() | st.builds(
+    lambda serving, figures, mounted: reading(serving=serving, scrape=figures, segments=mounted),
+    st.booleans(),
+    st.sampled_from([SILENT, scrape(), scrape(total_capacity=None), scrape(total_capacity=0, allocated=0)]),
+    st.sampled_from([SILENT, SegmentsNotServed("HTTP 404"), [], [segment()], [segment(1), segment(2, host="h")]]),
+)
+BACKENDS = st.sampled_from([managed(), managed(leader={"electionBackend": "None"}), external()])
+SIGHTS = st.tuples(BACKENDS, READINGS, st.sampled_from([(), ENDPOINTS]))
+
+
+@given(st.lists(SIGHTS, min_size=1, max_size=5))
+def test_whatever_was_seen_before_a_second_look_writes_nothing(sights: list[Any]) -> None:
+    """A patch says all there is to say, and what it makes of the status can be read back."""
+    status = managed(status={"usedBy": [CLAIM]}).status
+    for number, (backend, said, endpoints) in enumerate(sights):
+        now, facts = NOW + timedelta(minutes=number), healthy(reading=said)
+        before = backend.model_copy(update={"status": status})
+        after = written(before, observed(before, facts, endpoints, now))
+        assert observed(after, facts, endpoints, now + timedelta(seconds=15)) is None
+        assert [one.manifest() for one in after.status.used_by] == [CLAIM]
+        status = after.status
 
 
 def test_conditions_that_have_no_place_any_more_go(ready: KVCacheBackend) -> None:
