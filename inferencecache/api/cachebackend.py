@@ -88,6 +88,13 @@ class ServerSpec(Model):
     """Resources of the server's container."""
 
 
+class PoolBindingReference(Model):
+    """The name of a KVCachePoolBinding in the backend's namespace."""
+
+    name: Annotated[Text, Schema(required=True, min_length=1)] = ""
+    """The Binding."""
+
+
 class RemoteStorage(Model):
     """An optional remote tier behind the engine-side cache."""
 
@@ -105,6 +112,8 @@ class RemoteStorage(Model):
     """Settings of a managed LMCache server."""
     mooncake: ServerSpec | None = None
     """Settings of a managed Mooncake master."""
+    pool_binding_ref: PoolBindingReference | None = None
+    """Use the KV cache pool of a Binding in place of a master of its own (Mooncake, Managed)."""
 
     @property
     def managed(self) -> bool:
@@ -324,6 +333,12 @@ class CacheBackend(CustomObject):
 
     spec: Annotated[CacheBackendSpec, Schema(rules=rules.BACKEND)] = CacheBackendSpec()
     status: CacheBackendStatus = CacheBackendStatus()
+
+    @property
+    def pool_binding(self) -> str:
+        """The name of the Binding whose pool is the remote tier; empty for a store of any other kind."""
+        storage = self.spec.remote_storage
+        return storage.pool_binding_ref.name if storage is not None and storage.pool_binding_ref is not None else ""
 
     @property
     def runtime_id(self) -> str:

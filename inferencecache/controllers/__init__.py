@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from inferencecache.adapters.registry import RuntimeRegistry, StorageRegistry
 from inferencecache.api.cachebackend import CacheBackend
+from inferencecache.api.kvcachepool import KVCachePool
+from inferencecache.api.kvcachepoolbinding import KVCachePoolBinding
 from inferencecache.controllers.cachebackend.act import Actor, child_informers
 from inferencecache.controllers.cachebackend.cascade import Cascade
 from inferencecache.controllers.cachebackend.observe import Surroundings
+from inferencecache.controllers.cachebackend.pool_claims import Pools
 from inferencecache.controllers.cachebackend.probing import ProbeEndpoint, Prober
 from inferencecache.controllers.cachebackend.reconciler import CacheBackendReconciler
 from inferencecache.controllers.dataplane.client import ServerClient
@@ -60,6 +63,7 @@ def _backends(
     runtimes, storage = registries
     informers = child_informers(manager.cache)
     surroundings = Surroundings.of(manager.cache)
+    pools = Pools(manager.client, manager.cache)
     prober = Prober(probe, wake=lambda key: builder.enqueue(key))
     manager.add(prober.run, name="functional-probe", leader_only=True)
     backends = CacheBackendReconciler(
@@ -68,6 +72,7 @@ def _backends(
         actor=Actor(manager.client, informers),
         cascade=Cascade(manager.client, surroundings),
         prober=prober,
+        pools=pools,
         recorder=manager.recorder("cachebackend-controller"),
         runtimes=runtimes,
         storage=storage,
@@ -77,3 +82,5 @@ def _backends(
     for kind, informer in informers.items():
         builder.owns(kind, informer=informer)
     builder.watches(Pod, backends_of, health_changed)
+    builder.watches(KVCachePoolBinding, pools.users_of_binding, informer=pools.bindings)
+    builder.watches(KVCachePool, pools.users_of_pool, informer=pools.pools)

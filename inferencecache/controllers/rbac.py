@@ -52,8 +52,12 @@ def rbac_rules() -> list[Mapping[str, Any]]:
         _rule((ReplicaSet.resource,), _READ),
         *(_rule((kind.resource,), _OWN) for kind in (Service, Deployment, StatefulSet, HorizontalPodAutoscaler)),
         _rule((EVENTS,), ("create", "patch")),
-        _rule((backends,), _READ),
+        # Patched is the finalizer of a backend on a pool, whose Binding it claims in that one's status.
+        _rule((backends,), (*_READ, "patch")),
         _rule((backends,), ("patch",), subresource="status"),
+        _rule((KVCachePool.resource,), _FOLLOW),
+        _rule((KVCachePoolBinding.resource,), _READ),
+        _rule((KVCachePoolBinding.resource,), ("patch",), subresource="status"),
         _rule((backends,), ("update",), subresource="finalizers"),
         _rule((CacheIndex.resource,), ("create",)),
         _rule(told, _READ),

@@ -177,6 +177,8 @@ def _binding(backend: CacheBackend, adapter: RuntimeAdapter) -> Binding | None:
     elif storage is not None:
         endpoint = (backend.status.endpoint or "").strip()
         problem = "status.endpoint is not published yet"
+        if backend.pool_binding:
+            problem = f"KVCachePoolBinding {backend.pool_binding} gives it no address; its condition Ready says why"
     try:
         binding = binding_for(storage, endpoint)
     except UnknownProvider as error:

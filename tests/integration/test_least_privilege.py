@@ -63,6 +63,7 @@ async def living(audit: Audit) -> AsyncIterator[Trial]:
 async def test_the_controller_uses_all_its_rights_and_needs_no_others(audit: Audit) -> None:
     async with living(audit) as installed:
         await the_life_of_backends(installed.client)
+        await a_backend_on_a_pool(installed.client)
         await what_the_server_is_told(installed.client)
         await a_certificate_that_somebody_spoilt(installed.client)
     used, refused = audit.used(USER), audit.refused(USER)
@@ -102,6 +103,20 @@ async def the_life_of_backends(client: Client) -> None:
     await gone(client, Service, key)
     await client.delete(CacheBackend.resource, key)
     await something_is_told_twice(client, namespace)
+
+
+async def a_backend_on_a_pool(client: Client) -> None:
+    """It carries a finalizer, which is on the backend itself and not on its status."""
+    key = Key("lives", "on-pool")
+    storage = {"provider": "Mooncake", "ownership": "Managed", "poolBindingRef": {"name": "team-a"}}
+    await client.create(managed(key.namespace, key.name, remoteStorage=storage))
+
+    async def finalizers() -> Any:
+        return (await client.get_manifest(CacheBackend.resource, key))["metadata"].get("finalizers")
+
+    await eventually(finalizers, bool)
+    await client.delete(CacheBackend.resource, key)
+    await gone(client, CacheBackend, key)
 
 
 async def something_is_told_twice(client: Client, namespace: str) -> None:

@@ -68,6 +68,28 @@ BACKEND: Final[dict[str, tuple[Row, ...]]] = {
             "the address is not of the provider's form",
             "correct `spec.remoteStorage.endpoint`; the message says what is wrong",
         ),
+        Row("True", r.POOL_BINDING_READY, "it is on a KV cache pool, and its Binding is ready"),
+        Row(
+            "False",
+            r.POOL_BINDING_NOT_FOUND,
+            "the namespace has no such Binding",
+            "create it, or correct `spec.remoteStorage.poolBindingRef`",
+        ),
+        Row("False", r.POOL_BINDING_DELETING, "the Binding is being deleted", "name another Binding"),
+        Row(
+            "False",
+            r.POOL_NOT_SERVED,
+            "the Binding's pool does not exist, has no address, or does not know whether its master has tenants",
+            "see the pool's conditions",
+        ),
+        Row(
+            "False",
+            r.POOL_TENANT_NOT_SENT,
+            "engines would write in the name of another tenant than the Binding's",
+            "let LMCache send it: `mooncake_tenant_id` in `LMCACHE_EXTRA_CONFIG`; or use a Binding of the domain "
+            "`default`",
+        ),
+        Row("False", r.POOL_BINDING_NOT_READY, "the Binding is not Ready", "see the Binding's conditions"),
         Row(
             "False",
             r.CHILD_CONFLICT,

@@ -90,6 +90,10 @@ def _external(facts: Facts) -> Verdict:
     return Verdict(Claim("True", r.EXTERNAL_ENDPOINT_ACCEPTED, f"engines use {address}; it is not probed"))
 
 
+def _pool(facts: Facts) -> Verdict:
+    return Verdict(facts.pool.ready if facts.pool is not None else None)
+
+
 def _unmanaged(facts: Facts) -> Verdict:
     return Verdict()
 
@@ -101,6 +105,7 @@ def _not_degraded() -> Claim:
 _BASE: Final[dict[Path, Callable[[Facts], Verdict]]] = {
     Path.MANAGED: _managed,
     Path.EXTERNAL: _external,
+    Path.POOL: _pool,
     Path.EVENTS_ONLY: _events_only,
     Path.HOST_ONLY: _host_only,
     Path.UNMANAGED: _unmanaged,
@@ -147,7 +152,7 @@ GATES: Final[tuple[tuple[frozenset[Path], Gate], ...]] = (
     (frozenset({Path.MANAGED, Path.HOST_ONLY, Path.EVENTS_ONLY}), first_event_gate),
     (frozenset({Path.MANAGED}), functional_probe_gate),
     (frozenset({Path.MANAGED, Path.HOST_ONLY}), kernel_gate),
-    (frozenset({Path.MANAGED}), children_gate),
+    (frozenset({Path.MANAGED, Path.POOL}), children_gate),
     (frozenset({Path.MANAGED}), second_tier),
     (frozenset({Path.MANAGED, Path.HOST_ONLY}), engine_compatibility),
 )
@@ -163,7 +168,7 @@ def _serving(facts: Facts) -> str:
 
 def progressing(path: Path, ready: Claim) -> Claim:
     """Progressing follows from Ready (spec 05 §3.9)."""
-    if path is Path.EXTERNAL:
+    if path in (Path.EXTERNAL, Path.POOL):
         return replace(ready, status="False")
     if ready.true:
         return Claim("False", r.SYNCED, "the backend is as its spec wants it")

@@ -51,6 +51,14 @@ class Trouble:
 
 
 @dataclass(frozen=True, slots=True)
+class PoolOffer:
+    """What engines get of a KV cache pool: an address, empty for none, and whether all is well with it."""
+
+    endpoint: str
+    ready: Claim
+
+
+@dataclass(frozen=True, slots=True)
 class Facts:
     """What a verdict rests on.
 
@@ -60,6 +68,7 @@ class Facts:
         now: the time of this pass.
         rollout: of the managed workload; None if there is none that is ours.
         trouble: what went wrong with the children, if anything did.
+        pool: what the pool offers that the backend is on; None on all other paths.
         injected: the Pods that admission wired to this backend.
         engine_container: the name that the runtime adapter looks for among a Pod's containers.
         probing: whether there is a functional probe at all.
@@ -71,6 +80,7 @@ class Facts:
     now: datetime
     rollout: Rollout | None = None
     trouble: Trouble | None = None
+    pool: PoolOffer | None = None
     injected: tuple[Pod, ...] = ()
     engine_container: str = ""
     probing: bool = False

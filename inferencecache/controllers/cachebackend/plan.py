@@ -31,6 +31,7 @@ class Path(StrEnum):
 
     MANAGED = "Managed"
     EXTERNAL = "External"
+    POOL = "Pool"
     EVENTS_ONLY = "EventsOnly"
     HOST_ONLY = "HostOnly"
     UNMANAGED = "Unmanaged"
@@ -91,6 +92,11 @@ class Question:
         return storage is not None and storage.external
 
     @property
+    def on_pool(self) -> bool:
+        """The remote tier is a KV cache pool."""
+        return bool(self.backend.pool_binding)
+
+    @property
     def host_only(self) -> bool:
         """There is no remote tier."""
         return self.backend.spec.remote_storage is None
@@ -133,6 +139,8 @@ ROWS: Final = (
         Path.UNMANAGED,
     ),
     Row("no remote tier", lambda q: q.host_only, Path.HOST_ONLY),
+    Row("on a pool, protocol not spoken", lambda q: q.on_pool and not q.speaks, Path.UNMANAGED),
+    Row("on a pool", lambda q: q.on_pool, Path.POOL),
     Row("no storage adapter", lambda q: q.provider is None, Path.UNMANAGED),
     Row("managed, protocol not spoken", lambda q: not q.speaks, Path.UNMANAGED),
     Row("nothing rendered", lambda q: not (q.store and q.store.pod_spec and q.store.service_spec), Path.UNMANAGED),

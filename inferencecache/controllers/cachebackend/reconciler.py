@@ -1,6 +1,7 @@
 """One pass over a CacheBackend: act, observe, decide, write the status once, and only then tell (spec 05 §2.1).
 
-A backend that is being deleted is left alone: its children go with it (decision F2). Trouble with a child does not
+A backend that is being deleted is left alone: its children go with it (decision F2). Only its claim on a KV cache pool
+is on an object of somebody else, and is taken off. Trouble with a child does not
 freeze the status; it is published, and then the pass fails so that it is tried again with back-off (decision F16).
 
 Before a backend is called ready for the first time its functional probe must have had its say: until there is an
@@ -10,25 +11,29 @@ outcome, or a deadline has passed without one, the pass publishes nothing and th
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime
 
 from inferencecache.adapters.registry import RuntimeRegistry, StorageRegistry
 from inferencecache.api import constants as c
 from inferencecache.api.cachebackend import CacheBackend
 from inferencecache.controllers.cachebackend import metrics
+from inferencecache.controllers.cachebackend import reasons as r
 from inferencecache.controllers.cachebackend.act import Actor, BackendIsLeaving, Outcome
 from inferencecache.controllers.cachebackend.cascade import Baseline, Cascade
 from inferencecache.controllers.cachebackend.decide import decide
 from inferencecache.controllers.cachebackend.engines import match
-from inferencecache.controllers.cachebackend.facts import Facts, condition, sooner
+from inferencecache.controllers.cachebackend.facts import Facts, Trouble, condition, sooner
 from inferencecache.controllers.cachebackend.narrate import narrate
 from inferencecache.controllers.cachebackend.observe import Freshest, Surroundings
 from inferencecache.controllers.cachebackend.plan import Path, Plan, plan_for
+from inferencecache.controllers.cachebackend.pool import offer
+from inferencecache.controllers.cachebackend.pool_claims import Pools
 from inferencecache.controllers.cachebackend.probing import WINDOW, Prober
 from inferencecache.controllers.cachebackend.status import next_status, patch_between
 from inferencecache.kube.client import Client
 from inferencecache.kube.controller import Result
-from inferencecache.kube.errors import NotFound
+from inferencecache.kube.errors import KubeError, LeadershipLost, NotFound
 from inferencecache.kube.events import EventRecorder
 from inferencecache.kube.kinds import Pod
 from inferencecache.kube.resource import Key
@@ -45,6 +50,7 @@ class CacheBackendReconciler:
         actor: Actor,
         cascade: Cascade,
         prober: Prober,
+        pools: Pools,
         recorder: EventRecorder,
         runtimes: RuntimeRegistry,
         storage: StorageRegistry,
@@ -55,6 +61,7 @@ class CacheBackendReconciler:
         self._actor = actor
         self._cascade = cascade
         self._prober = prober
+        self._pools = pools
         self._recorder = recorder
         self._runtimes = runtimes
         self._storage = storage
@@ -66,10 +73,12 @@ class CacheBackendReconciler:
         backend = self._freshest.of(key, self._around.backends.get(key))
         if backend is None or backend.metadata.deletion_timestamp is not None:
             self._forget(key)
+            if backend is not None:
+                await self._pools.let_go(backend)
             return Result()
         plan = plan_for(backend, self._runtimes, self._storage)
         try:
-            outcome = await self._actor.act(backend, plan)
+            outcome = await self._claimed(backend, plan, await self._actor.act(backend, plan))
         except BackendIsLeaving:
             return Result()
         seen = self._around.observe(backend, self._now())
@@ -90,6 +99,20 @@ class CacheBackendReconciler:
             raise outcome.error
         return Result(sooner(verdict.look_again, matched.look_again, baseline.look_again, next_call))
 
+    async def _claimed(self, backend: CacheBackend, plan: Plan, outcome: Outcome) -> Outcome:
+        """The outcome after the claim on a pool's Binding was made, or given up. Raises `BackendIsLeaving`."""
+        if plan.path is not Path.POOL:
+            await self._pools.let_go(backend)
+            return outcome
+        try:
+            await self._pools.hold(backend)
+        except LeadershipLost:
+            raise
+        except KubeError as error:
+            told = f"the claim on KVCachePoolBinding {backend.pool_binding} could not be written: {error}"
+            return replace(outcome, trouble=Trouble(r.APPLY_FAILED, told), error=error)
+        return outcome
+
     def _facts(
         self, plan: Plan, outcome: Outcome, backend: CacheBackend, injected: tuple[Pod, ...], now: datetime
     ) -> Facts:
@@ -99,6 +122,7 @@ class CacheBackendReconciler:
             now,
             outcome.rollout,
             outcome.trouble,
+            pool=offer(self._pools.chain(backend)) if plan.path is Path.POOL else None,
             injected=injected,
             engine_container=plan.engine_container,
             probing=self._prober.on,

@@ -23,6 +23,7 @@ PUBLISHED: Final[dict[Path, frozenset[str]]] = {
     Path.HOST_ONLY: _BASIC | {c.ENGINE_KERNELS_HEALTHY, c.ENGINE_COMPATIBILITY},
     Path.EVENTS_ONLY: _BASIC,
     Path.EXTERNAL: frozenset({c.READY, c.PROGRESSING}),
+    Path.POOL: frozenset({c.READY, c.PROGRESSING}),
     Path.UNMANAGED: frozenset(),
 }
 """The condition types that may stand on each path; the others are removed."""
@@ -50,7 +51,11 @@ def next_status(
     before = backend.status.manifest()
     # A failed apply must show: everything published speaks of the last generation that was applied (spec 05 §2.3).
     generation = before.get("observedGeneration") if facts.trouble else backend.metadata.generation
-    endpoint = {Path.MANAGED: service_endpoint, Path.EXTERNAL: external_endpoint(backend)}.get(facts.path, "")
+    endpoint = {
+        Path.MANAGED: service_endpoint,
+        Path.EXTERNAL: external_endpoint(backend),
+        Path.POOL: facts.pool.endpoint if facts.pool is not None else "",
+    }.get(facts.path, "")
     wanted = {
         **before,
         "endpoint": endpoint or None,
@@ -76,7 +81,7 @@ def patch_between(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[s
 
 def _first_event(facts: Facts) -> str | None:
     status = facts.backend.status
-    if facts.path in (Path.EXTERNAL, Path.UNMANAGED):
+    if facts.path in (Path.EXTERNAL, Path.POOL, Path.UNMANAGED):
         return status.first_kv_event_observed_at
     return status.first_kv_event_observed_at or last_event_at(facts.backend) or None
 
@@ -85,7 +90,7 @@ def _first_available(facts: Facts, verdict: Verdict) -> str | None:
     latched = facts.backend.status.first_available_at
     if facts.path is Path.UNMANAGED:
         return None
-    if facts.path is Path.EXTERNAL:
+    if facts.path in (Path.EXTERNAL, Path.POOL):
         return latched
     if verdict.up and (latched is None or facts.leaves_server):
         return timestamp(facts.now)

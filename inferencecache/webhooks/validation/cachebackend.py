@@ -68,7 +68,9 @@ def _name(backend: CacheBackend) -> Iterator[Violation]:
 def _warnings(backend: CacheBackend, neighbours: Iterable[CacheBackend]) -> Iterator[str]:
     store, integration = backend.spec.remote_storage, backend.spec.integration
     host_network = bool(integration and integration.engine_host_network)
-    if store is not None and store.provider == c.PROVIDER_MOONCAKE and not host_network:  # W1
+    # W1; the members of a pool are dialled where they listen, which engines can do from the Pod network as well.
+    own_mesh = store is not None and store.provider == c.PROVIDER_MOONCAKE and store.pool_binding_ref is None
+    if own_mesh and not host_network:
         yield "set spec.integration.engineHostNetwork=true, or engines cannot join the mesh: Ready, but no KV moves"
     rivals = sorted(
         other.metadata.name

@@ -1,7 +1,8 @@
-"""Rules V1–V13: the structure of a backend and its remote storage (spec 02 §5.1)."""
+"""Rules V1–V13, the structure of a backend and its remote storage (spec 02 §5.1), and those of a backend on a pool."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from inferencecache.api import constants as c
@@ -22,7 +23,12 @@ _BLOCKS = (
 def managed_mooncake(subject: Subject) -> bool:
     """The controller would run a Mooncake master."""
     storage = subject.storage
-    return storage is not None and storage.managed and storage.provider == c.PROVIDER_MOONCAKE
+    return (
+        storage is not None
+        and storage.managed
+        and storage.provider == c.PROVIDER_MOONCAKE
+        and storage.pool_binding_ref is None
+    )
 
 
 @TABLE.rule("V1")
@@ -189,3 +195,49 @@ def only_mooncake_needs_the_host_network(s: Subject) -> Iterator[Violation]:
             True,
             f"only provider Mooncake needs engines on the host network, {found}: remove it",
         )
+
+
+# --------------------------------------------------------------------------------------------------- on a KV cache pool
+
+_BINDING = f"{_STORAGE}.poolBindingRef"
+_NAME = re.compile(r"[a-z0-9](?:[-a-z0-9.]{0,251}[a-z0-9])?")
+
+
+@TABLE.rule("pool-store")
+def a_pool_is_a_mooncake_store_of_the_operators(s: Subject) -> Iterator[Violation]:
+    """A Binding stands for the store that its pool publishes, so it goes with nobody else's and no other technology."""
+    if s.storage is None or s.storage.pool_binding_ref is None:
+        return
+    if s.storage.external:
+        yield forbidden(
+            "pool-store", _BINDING, "an External store is at spec.remoteStorage.endpoint: set ownership Managed"
+        )
+    if s.storage.provider and s.storage.provider != c.PROVIDER_MOONCAKE:
+        yield forbidden(
+            "pool-store", _BINDING, f"a pool is a Mooncake store, this provider is {s.storage.provider}: set Mooncake"
+        )
+
+
+@TABLE.rule("pool-name")
+def a_binding_has_a_name(s: Subject) -> Iterator[Violation]:
+    """The Binding may come later, but under this name it could never come."""
+    if s.storage is None or s.storage.pool_binding_ref is None:
+        return
+    name = s.storage.pool_binding_ref.name
+    if not _NAME.fullmatch(name):
+        yield invalid("pool-name", f"{_BINDING}.name", name, "name a KVCachePoolBinding of this namespace")
+
+
+@TABLE.rule("pool-server")
+def a_pool_has_no_server_of_this_backend(s: Subject) -> Iterator[Violation]:
+    """Nothing runs for this backend alone, so there is nothing to configure and nothing to scale."""
+    if s.storage is None or s.storage.pool_binding_ref is None:
+        return
+    detail = "the pool's store is configured by its KVCacheBackend: remove this, or remoteStorage.poolBindingRef"
+    if s.storage.mooncake is not None:
+        yield forbidden("pool-server", f"{_STORAGE}.mooncake", detail)
+    for field, given in (("autoscaling", s.spec.autoscaling), ("template", s.spec.template)):
+        if given is not None:
+            yield forbidden("pool-server", f"spec.{field}", detail)
+    if (s.spec.replicas or 0) > 1:
+        yield invalid("pool-server", "spec.replicas", s.spec.replicas, detail)

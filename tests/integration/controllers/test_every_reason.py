@@ -24,6 +24,8 @@ from inferencecache.adapters.registry import load_adapters
 from inferencecache.api import constants as c
 from inferencecache.api import crds
 from inferencecache.api.cachebackend import CacheBackend
+from inferencecache.api.kvcachepool import KVCachePool
+from inferencecache.api.kvcachepoolbinding import KVCachePoolBinding
 from inferencecache.controllers import CacheServer, register
 from inferencecache.controllers.cachebackend import reasons
 from inferencecache.kube.client import Client
@@ -248,6 +250,58 @@ async def a_server_of_somebody_else(life: Life) -> AsyncIterator[str]:
         patch = {"spec": {"remoteStorage": {"endpoint": endpoint}}}
         await life.client.patch(CacheBackend.resource, life.key, patch)
         yield f"Ready {seen}"
+
+
+@story(
+    "Ready False PoolBindingNotFound",
+    "Ready False PoolNotServed",
+    "Ready False PoolTenantNotSent",
+    "Ready False PoolBindingNotReady",
+    "Ready True PoolBindingReady",
+    "Ready False PoolBindingDeleting",
+)
+async def a_pool_comes_and_goes(life: Life) -> AsyncIterator[str]:
+    pool, binding = Key("", f"{life.namespace}-pool"), Key(life.namespace, "team-a")
+    on_pool = {"provider": "Mooncake", "ownership": "Managed", "poolBindingRef": {"name": binding.name}}
+    await life.born(remoteStorage=on_pool)
+    yield "Ready False PoolBindingNotFound"
+    await life.client.create(
+        {
+            "apiVersion": KVCachePoolBinding.resource.api_version,
+            "kind": "KVCachePoolBinding",
+            "metadata": {"name": binding.name, "namespace": binding.namespace},
+            "spec": {
+                "poolRef": {"name": pool.name},
+                "quota": {"ceiling": "1Gi"},
+                "domain": {"name": "chat", "blockSize": 64, "dtype": "bfloat16"},
+            },
+        }
+    )
+    yield "Ready False PoolNotServed"
+    await life.client.create(
+        {
+            "apiVersion": KVCachePool.resource.api_version,
+            "kind": "KVCachePool",
+            "metadata": {"name": pool.name},
+            "spec": {"backends": ["store"], "quota": {"total": "1Gi"}},
+        }
+    )
+    ledger = {"type": "QuotaLedgerAvailable", "lastTransitionTime": "2026-11-30T11:00:00Z", "message": ""}
+    for status, reason, seen in (
+        ("True", "Available", "PoolTenantNotSent"),
+        ("False", "MultiTenancyDisabled", "PoolBindingNotReady"),
+    ):
+        conditions = [{**ledger, "status": status, "reason": reason}]
+        served = {"clientEndpoint": "store:50051", "conditions": conditions}
+        await life.client.patch_status(KVCachePool.resource, pool, served)
+        yield f"Ready False {seen}"
+    await life.client.patch_status(KVCachePoolBinding.resource, binding, {"phase": "Ready"})
+    yield "Ready True PoolBindingReady"
+    await life.client.patch(KVCachePoolBinding.resource, binding, {"metadata": {"finalizers": ["example.com/held"]}})
+    await life.client.delete(KVCachePoolBinding.resource, binding)
+    yield "Ready False PoolBindingDeleting"
+    await life.client.patch(KVCachePoolBinding.resource, binding, {"metadata": {"finalizers": None}})
+    await life.client.delete(KVCachePool.resource, pool)
 
 
 # --------------------------------------------------------------------------------------------------------- the probe

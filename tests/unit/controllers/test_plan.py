@@ -12,6 +12,7 @@ from tests.unit.controllers.backends import MANAGED, backend
 
 EXTERNAL = {"provider": "LMCacheServer", "ownership": "External", "endpoint": "kv:65432"}
 EVENTS_ONLY = {"mode": "EventsOnly"}
+ON_POOL = {"provider": "Mooncake", "ownership": "Managed", "poolBindingRef": {"name": "team-a"}}
 
 
 @pytest.mark.parametrize(
@@ -30,6 +31,10 @@ EVENTS_ONLY = {"mode": "EventsOnly"}
         ({"remoteStorage": MANAGED}, Path.MANAGED),
         ({"remoteStorage": MANAGED, "runtime": "vllm"}, Path.MANAGED),
         ({"remoteStorage": MANAGED, "deploymentKind": "StatefulSet"}, Path.MANAGED),
+        ({"remoteStorage": ON_POOL}, Path.POOL),
+        ({"remoteStorage": ON_POOL, "integration": EVENTS_ONLY}, Path.EVENTS_ONLY),
+        ({"remoteStorage": ON_POOL, "runtime": "SGLang"}, Path.UNMANAGED),
+        ({"remoteStorage": {**ON_POOL, "provider": "Redis"}}, Path.UNMANAGED),
     ],
 )
 def test_the_first_row_that_holds_decides(spec: dict[str, Any], path: Path) -> None:

@@ -28,8 +28,14 @@ def test_children_are_written_by_apply_and_never_replaced(resource: tuple[str, s
 def test_what_belongs_to_users_is_only_read() -> None:
     assert GRANTED["", "pods"] == {"list", "watch"}
     assert GRANTED["apps", "replicasets"] == {"get", "list", "watch"}
-    assert GRANTED["inferencecache.io", "cachebackends"] == {"get", "list", "watch"}
     assert GRANTED["inferencecache.io", "cachebackends/status"] == {"patch"}
+
+
+def test_a_backend_on_a_pool_has_a_finalizer_and_a_claim_in_the_bindings_status_and_nothing_else_is_touched() -> None:
+    assert GRANTED["inferencecache.io", "cachebackends"] == {"get", "list", "watch", "patch"}
+    assert GRANTED["worker.gpustack.ai", "kvcachepools"] == {"list", "watch"}
+    assert GRANTED["worker.gpustack.ai", "kvcachepoolbindings"] == {"get", "list", "watch"}
+    assert GRANTED["worker.gpustack.ai", "kvcachepoolbindings/status"] == {"patch"}
 
 
 TOLD = ["cacheindices", "cachetenants", "pdtopologies", "prompttemplates"]
@@ -56,6 +62,9 @@ def test_nothing_else_is_granted_and_nothing_by_wildcard() -> None:
         ("inferencecache.io", "cachebackends/finalizers"),
         ("inferencecache.io", "cachepolicies"),
         ("apps", "replicasets"),
+        ("worker.gpustack.ai", "kvcachepools"),
+        ("worker.gpustack.ai", "kvcachepoolbindings"),
+        ("worker.gpustack.ai", "kvcachepoolbindings/status"),
         *(("inferencecache.io", name) for plural in TOLD for name in (plural, f"{plural}/status")),
     }
     assert set(GRANTED) == expected

@@ -42,6 +42,11 @@ def _managed(provider: str = "LMCacheServer", **storage: Any) -> dict[str, Any]:
     return {"remoteStorage": {"provider": provider, "ownership": "Managed", **storage}}
 
 
+def _on_pool(**storage: Any) -> dict[str, Any]:
+    mooncake = {"provider": "Mooncake", "ownership": "Managed", "poolBindingRef": {"name": "team-a"}}
+    return {"remoteStorage": {**mooncake, **storage}}
+
+
 def _resources(**halves: Any) -> dict[str, Any]:
     return _vllm(**_managed(lmCacheServer={"resources": halves}))
 
@@ -58,6 +63,7 @@ _SCALING = {"minReplicas": 1, "maxReplicas": 3, "targetCPUUtilizationPercent": 5
 _LIMITS = "spec.remoteStorage.lmCacheServer.resources.limits"
 _REQUESTS = "spec.remoteStorage.lmCacheServer.resources.requests"
 _ENV = "spec.integration.engineOverrides.env[0]"
+_POOL = "spec.remoteStorage.poolBindingRef"
 
 # (row, field, spec)
 ROWS: list[tuple[str, str, dict[str, Any]]] = [
@@ -172,7 +178,22 @@ ROWS: list[tuple[str, str, dict[str, Any]]] = [
     ),
     ("K2", f"{_ENV}.valueFrom.configMapKeyRef.name", _from(configMapKeyRef={"key": "k"})),
     ("K2", f"{_ENV}.valueFrom.secretKeyRef.key", _from(secretKeyRef={"name": "s", "key": "a/b"})),
+    ("pool-store", _POOL, _vllm(**_on_pool(ownership="External", endpoint="a:1"))),
+    ("pool-store", _POOL, _vllm(**_on_pool(provider="LMCacheServer"))),
+    ("pool-name", f"{_POOL}.name", _vllm(**_on_pool(poolBindingRef={"name": ""}))),
+    ("pool-name", f"{_POOL}.name", _vllm(**_on_pool(poolBindingRef={"name": "other/team-a"}))),
+    ("pool-server", "spec.remoteStorage.mooncake", _vllm(**_on_pool(mooncake={"image": "m:1"}))),
+    ("pool-server", "spec.autoscaling", _vllm(autoscaling=_SCALING, **_on_pool())),
+    ("pool-server", "spec.template", _vllm(template={"schedulerName": "s"}, **_on_pool())),
+    ("pool-server", "spec.replicas", _vllm(replicas=2, **_on_pool())),
+    ("V5", "spec.remoteStorage.endpoint", _vllm(**_on_pool(endpoint="a:1"))),
+    ("V41", "spec.remoteStorage.provider", _sglang(**_on_pool())),
 ]
+
+
+def test_a_backend_on_a_pool_needs_nothing_but_the_bindings_name() -> None:
+    verdict = validate_cache_backend(_backend(_vllm(**_on_pool(), replicas=1)), runtimes=REGISTRY)
+    assert (verdict.violations, verdict.warnings) == ((), ())
 
 
 @pytest.mark.parametrize(
