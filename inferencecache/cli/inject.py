@@ -1,20 +1,26 @@
-"""`inferencecache inject`: each Pod as the webhook would admit it, without a cluster."""
+"""`inferencecache inject`: each Pod as the webhooks would admit it, without a cluster."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
-from typing import Annotated, Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from inferencecache.cli.output import Format, to_json, to_yaml_stream, unified_diff
+from inferencecache.cli.settings import POOL_NAMESPACE
+
+if TYPE_CHECKING:
+    from inferencecache.api import CacheBackend
+    from inferencecache.api.kvcachechain import Chain
+    from inferencecache.cli.documents import Document
 
 
 def inject(
     filename: Annotated[
         list[str],
-        typer.Option("--filename", "-f", help="A file with CacheBackends, Pods or both; - is standard input."),
+        typer.Option("--filename", "-f", help="A file with Pods, and with what they use; - is standard input."),
     ],
     output: Annotated[Format, typer.Option("--output", "-o", help="yaml, json or diff.")] = Format.YAML,
     kvevent_subscriber_image: Annotated[
@@ -23,42 +29,114 @@ def inject(
     policy_server_grpc_address: Annotated[
         str, typer.Option(help="As the controller's flag of that name.", show_default="the controller's default")
     ] = "",
+    kv_cache_namespace: Annotated[
+        str, typer.Option(help="As the controller's flag of that name: where stores run.")
+    ] = POOL_NAMESPACE,
+    kv_cache_dtype_owned: Annotated[
+        bool,
+        typer.Option("--kv-cache-dtype-owned/--no-kv-cache-dtype-owned", help="As the controller's flag of that name."),
+    ] = True,
 ) -> None:
-    """Print each Pod wired to its CacheBackend, or what would change in it; stderr says what was decided and why."""
+    """Print each Pod with its cache, or what would change in it; stderr says what was decided and why.
+
+    A Pod is wired to the CacheBackend that selects it, or given the KV cache pool that its label asks for, from the
+    KVCachePoolBinding, KVCachePool and KVCacheBackend in the files.
+    """
     from inferencecache.adapters.registry import Settings, load_adapters
-    from inferencecache.cli.offline import DEFAULT_NAMESPACE, backends_of, fail, load_or_fail
+    from inferencecache.api import CacheBackend
+    from inferencecache.cli.offline import DEFAULT_NAMESPACE, fail, load_or_fail, objects_of
     from inferencecache.controllers.cachebackend.published import as_published
-    from inferencecache.webhooks import injection
+    from inferencecache.webhooks import injection, kvcache_injection
     from inferencecache.webhooks.pods import UnreadablePod, view_of
 
     documents = load_or_fail(filename)
     runtimes, storage = load_adapters()
-    backends = [as_published(backend, runtimes, storage) for backend in backends_of(documents)]
+    chain_of = _chains(documents, kv_cache_namespace)
+    backends = [
+        _on_pool(as_published(backend, runtimes, storage), chain_of) for backend in objects_of(CacheBackend, documents)
+    ]
     pods = [document for document in documents if (document.manifest["apiVersion"], document.kind) == ("v1", "Pod")]
     if not pods:
         fail(f"no Pod in {', '.join(filename)}")
     settings = Settings(kvevent_subscriber_image, policy_server_grpc_address)
-    results = []
+    results, refused = [], False
     for document in pods:
+        admitted = document.manifest
         try:
-            view = view_of(document.manifest)
+            view = view_of(admitted)
         except UnreadablePod as error:
             fail(f"{document.where}: {error}")
         namespace = view.metadata.namespace or DEFAULT_NAMESPACE
-        done = injection.inject(document.manifest, view, namespace, backends, runtimes, settings)
+        if kvcache_injection.wants_pool(view.metadata.labels):
+            annotations = view.metadata.annotations
+            wanted, _ = kvcache_injection.read_request(annotations)
+            chain = chain_of(namespace, wanted.binding)
+            try:
+                given = kvcache_injection.inject(
+                    admitted, annotations, namespace, chain, dtype_owned=kv_cache_dtype_owned
+                )
+            except kvcache_injection.Refused as error:
+                refused = True
+                for violation in error.violations:
+                    typer.echo(f"{document.where} is refused: {violation.field}: {violation.message}", err=True)
+                continue
+            admitted = given.pod
+            typer.echo(f"{document.where}: given the pool of Binding {namespace}/{wanted.binding}", err=True)
+            for warning in given.warnings:
+                typer.echo(f"{document.where}: warning: {warning}", err=True)
+        done = injection.inject(admitted, view_of(admitted), namespace, backends, runtimes, settings)
         decided = f"{done.outcome.value} to {done.backend}" if done.outcome is injection.Outcome.WIRED else done.message
         typer.echo(f"{document.where}: {decided or done.outcome.value}", err=True)
         results.append((document.manifest, done.pod))
     sys.stdout.write(_shown(results, output))
+    if refused:
+        raise typer.Exit(1)
+
+
+def _chains(documents: Sequence[Document], pool_namespace: str) -> Callable[[str, str], Chain]:
+    """What the Bindings among the documents lead to, as far as that is among them, once all of it is served."""
+    from inferencecache.api import KVCacheBackend, KVCachePool, KVCachePoolBinding
+    from inferencecache.api.kvcachechain import Chain
+    from inferencecache.cli.offline import objects_of
+    from inferencecache.controllers.kvcachepool.published import as_served
+
+    bindings = {(one.metadata.namespace, one.metadata.name): one for one in objects_of(KVCachePoolBinding, documents)}
+    pools = {one.metadata.name: one for one in objects_of(KVCachePool, documents)}
+    backends = {one.metadata.name: one for one in objects_of(KVCacheBackend, documents)}
+
+    def chain_of(namespace: str, name: str) -> Chain:
+        binding = bindings.get((namespace, name))
+        pool = pools.get(binding.pool) if binding is not None else None
+        backend = backends.get(pool.backend or "") if pool is not None else None
+        if pool is not None and backend is not None:
+            pool = as_served(pool, backend, pool_namespace)
+        return Chain(binding, pool, backend)
+
+    return chain_of
+
+
+def _on_pool(backend: CacheBackend, chain_of: Callable[[str, str], Chain]) -> CacheBackend:
+    """A backend on a pool with the address that the pool gives it; where it gives none, stderr says why."""
+    from inferencecache.controllers.cachebackend.pool import PoolChain, offer
+
+    if not backend.pool_binding or backend.status.endpoint:
+        return backend
+    chain = chain_of(backend.metadata.namespace, backend.pool_binding)
+    found = offer(PoolChain(backend, chain.binding, chain.pool))
+    if not found.endpoint:
+        name = f"CacheBackend {backend.metadata.namespace}/{backend.metadata.name}"
+        typer.echo(f"{name}: {found.ready.reason}: {found.ready.message}", err=True)
+    return backend.model_copy(update={"status": backend.status.model_copy(update={"endpoint": found.endpoint})})
 
 
 def _shown(results: Sequence[tuple[dict[str, Any], dict[str, Any]]], output: Format) -> str:
-    if output is Format.YAML:
-        return to_yaml_stream([after for _, after in results])
-    if output is Format.JSON:
-        return to_json([after for _, after in results])
-    diffs = (unified_diff(before, after, _name(after)) for before, after in results)
-    return "".join(f"{diff}\n" for diff in diffs if diff)
+    if output is Format.DIFF:
+        diffs = (unified_diff(before, after, _name(after)) for before, after in results)
+        return "".join(f"{diff}\n" for diff in diffs if diff)
+    if not results:
+        return ""
+    admitted = [after for _, after in results]
+    return to_json(admitted) if output is Format.JSON else to_yaml_stream(admitted)
 
 
 def _name(pod: dict[str, Any]) -> str:
