@@ -90,11 +90,6 @@ def objects_of(kind: type[T], documents: Sequence[Document]) -> list[T]:
     return found
 
 
-def backends_of(documents: Sequence[Document]) -> list[CacheBackend]:
-    """The CacheBackends among the documents; see `objects_of`."""
-    return objects_of(CacheBackend, documents)
-
-
 def fail(message: str) -> NoReturn:
     """End the command with exit 1 and one sentence on stderr."""
     typer.echo(f"error: {message}", err=True)
