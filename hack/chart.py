@@ -174,19 +174,8 @@ def _resources(folder: Path) -> list[Path]:
 
 
 def _labelled(manifest: Manifest) -> Manifest:
-    """With the label that the installation puts on everything and into every selector."""
+    """With the label that the installation puts on everything."""
     manifest["metadata"].setdefault("labels", {}).update(_LABEL)
-    spec = manifest.get("spec") or {}
-    match manifest["kind"]:
-        case "Service":
-            spec["selector"].update(_LABEL)
-        case "Deployment":
-            spec["selector"]["matchLabels"].update(_LABEL)
-            spec["template"]["metadata"]["labels"].update(_LABEL)
-        case "NetworkPolicy":
-            peers = [peer for rule in spec["ingress"] for peer in rule.get("from", ())]
-            for selected in [spec, *peers]:
-                selected["podSelector"]["matchLabels"].update(_LABEL)
     return manifest
 
 

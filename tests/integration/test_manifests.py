@@ -10,8 +10,11 @@ import pytest
 import yaml
 from typer.main import get_command
 
-from inferencecache.cli.install import NAMESPACE, POOL_NAMESPACE
+from inferencecache.api import KVCacheBackend
+from inferencecache.cli.install import MANAGER_ROLE, NAMESPACE, POOL_NAMESPACE
 from inferencecache.cli.main import app
+from inferencecache.controllers.kvcachebackend.objects import Settings
+from inferencecache.controllers.kvcachebackend.render import render
 from inferencecache.kube.client import Client
 from inferencecache.kube.envtest import install_crds
 from inferencecache.kube.errors import Invalid
@@ -74,7 +77,8 @@ def test_every_flag_exists(folder: Path) -> None:
 @each_folder
 def test_every_selector_finds_pods_and_every_reference_an_object(folder: Path) -> None:
     manifests = built(folder)
-    labels = [set(pod["metadata"]["labels"].items()) for pod in pods_of(manifests)]
+    pods = [*pods_of(manifests), a_leader_of_a_store()]
+    labels = [set(pod["metadata"]["labels"].items()) for pod in pods]
     for one in manifests:
         selector = selector_of(one)
         assert selector is None or any(set(selector.items()) <= have for have in labels), one["metadata"]["name"]
@@ -84,6 +88,30 @@ def test_every_selector_finds_pods_and_every_reference_an_object(folder: Path) -
         if one["kind"].endswith("RoleBinding"):
             assert (one["roleRef"]["kind"], one["roleRef"]["name"]) in roles
             assert {subject["name"] for subject in one["subjects"]} <= accounts
+
+
+def a_leader_of_a_store() -> dict[str, Any]:
+    """A Pod that the operator will run where stores are."""
+    backend = yaml.safe_load((MANIFESTS / "samples" / "worker_v1_kvcachebackend.yaml").read_text())
+    rendered = render(KVCacheBackend.decode(backend), Settings(POOL_NAMESPACE, "store:1"))
+    (pod,) = pods_of(rendered)
+    return pod
+
+
+def test_the_admin_port_of_a_store_is_closed_to_engines() -> None:
+    policy = named(built(MANIFESTS / "default"), "NetworkPolicy", "inference-cache-stores")
+    ports = {port["name"] for port in a_leader_of_a_store()["spec"]["containers"][0]["ports"]}
+    open_to = {port["port"]: rule.get("from") for rule in policy["spec"]["ingress"] for port in rule["ports"]}
+    assert open_to.keys() == ports
+    assert open_to["rpc"] is None
+    (controller, neighbours) = open_to["admin"]
+    assert controller["podSelector"]["matchLabels"].items() <= labels_of_controller().items()
+    assert neighbours == {"podSelector": {}}
+
+
+def labels_of_controller() -> dict[str, str]:
+    template = named(built(MANIFESTS / "default"), "Deployment", CONTROLLER)["spec"]["template"]
+    return dict(template["metadata"]["labels"])
 
 
 def selector_of(manifest: dict[str, Any]) -> dict[str, str] | None:
@@ -217,7 +245,8 @@ def parts_of(manifests: list[dict[str, Any]], group: str) -> set[str]:
         name = one["metadata"]["name"]
         if one["kind"] == "CustomResourceDefinition" and one["spec"]["group"] == group:
             parts.add(name)
-        if any(group in rule["apiGroups"] for rule in one.get("rules") or ()):
+        # Backends may be on a pool that somebody else's operator serves, so their role reads that group, too.
+        if name != MANAGER_ROLE and any(group in rule["apiGroups"] for rule in one.get("rules") or ()):
             parts.add(f"{one['kind']} {name}")
         parts |= {hook["name"] for hook in one.get("webhooks") or () if hook["name"].endswith(f".{group}")}
     return parts
