@@ -12,9 +12,8 @@ and adapter are not part of it; they select the partition of the index instead.
 from __future__ import annotations
 
 import struct
-import sys
-from array import array
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import lru_cache
 
 from xxhash import xxh3_64_intdigest
 
@@ -23,7 +22,6 @@ MAX_TOKEN_ID = 2**32 - 1
 
 _pack_link = struct.Struct("<QQ").pack
 _pack_key = struct.Struct(">Q").pack
-_TOKEN_TYPECODE = next(code for code in "IL" if array(code).itemsize == 4)
 
 
 def content_hash(tokens: Sequence[int]) -> int:
@@ -48,14 +46,13 @@ def prefix_hashes(tokens: Sequence[int], block_size: int, parent: int | None = N
     """
     if block_size <= 0:
         return []
-    encoded = memoryview(_encoded(tokens))
+    encoded = _encoded(tokens)
     stride = block_size * 4
     hashes: list[int] = []
-    append = hashes.append
     for start in range(0, len(encoded) - stride + 1, stride):
         content = xxh3_64_intdigest(encoded[start : start + stride], SEED)
         parent = content if parent is None else xxh3_64_intdigest(_pack_link(parent, content), SEED)
-        append(parent)
+        hashes.append(parent)
     return hashes
 
 
@@ -76,9 +73,12 @@ def chain(tokens: Sequence[int], block_size: int) -> tuple[list[bytes], list[int
 
 def _encoded(tokens: Sequence[int]) -> bytes:
     try:
-        encoded = array(_TOKEN_TYPECODE, tokens)
-    except (OverflowError, TypeError) as error:
+        return _packer(len(tokens))(*tokens)
+    except (struct.error, TypeError) as error:
         raise ValueError(f"token ids must be integers from 0 to {MAX_TOKEN_ID}: {error}") from error
-    if sys.byteorder == "big":
-        encoded.byteswap()
-    return encoded.tobytes()
+
+
+@lru_cache(maxsize=64)
+def _packer(tokens: int) -> Callable[..., bytes]:
+    """Packs so many tokens; an engine's events have few different numbers of them."""
+    return struct.Struct(f"<{tokens}I").pack
