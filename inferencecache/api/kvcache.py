@@ -7,7 +7,7 @@ where the store says *master* (spec 10).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Annotated, Final
 
@@ -125,8 +125,9 @@ USED_BY_KEYS: Final = ("kind", "namespace", "name")
 _MOST_NAMES: Final = 20
 
 
-def listed(names: Sequence[str]) -> str:
+def listed(names: Iterable[object]) -> str:
     """Names as a message lists them: twenty at most, and how many more there are (spec 10 §2.3)."""
-    told = ", ".join(names[:_MOST_NAMES])
-    more = len(names) - _MOST_NAMES
+    texts = [str(name) for name in names]
+    told = ", ".join(texts[:_MOST_NAMES])
+    more = len(texts) - _MOST_NAMES
     return f"{told} and {more} more" if more > 0 else told

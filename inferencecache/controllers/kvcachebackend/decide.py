@@ -15,12 +15,12 @@ from functools import cached_property
 from typing import Final
 
 from inferencecache.api import kvcache as k
+from inferencecache.api.kvcache import listed
 from inferencecache.api.kvcachebackend import KVCacheBackend
 from inferencecache.controllers.kvcachebackend import reasons as r
 from inferencecache.controllers.kvcachebackend.membership import Membership, join
 from inferencecache.controllers.kvcachebackend.pods import StorePod, stuck
 from inferencecache.controllers.kvcachebackend.reading import Reading
-from inferencecache.controllers.kvcachepool.text import listed
 from inferencecache.controllers.mooncake.admin import Health, SegmentsNotServed
 from inferencecache.controllers.mooncake.exposition import Scrape
 from inferencecache.kube.conditions import ConditionStatus

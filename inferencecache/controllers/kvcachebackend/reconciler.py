@@ -13,7 +13,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
-from inferencecache.api.kvcache import FINALIZER
+from inferencecache.api.kvcache import FINALIZER, listed
 from inferencecache.api.kvcachebackend import KVCacheBackend
 from inferencecache.api.kvcachepool import KVCachePool
 from inferencecache.controllers.kvcachebackend import reasons as r
@@ -23,7 +23,6 @@ from inferencecache.controllers.kvcachebackend.pods import StorePod
 from inferencecache.controllers.kvcachebackend.reading import Masters
 from inferencecache.controllers.kvcachebackend.status import leaving, observed
 from inferencecache.controllers.kvcachebackend.usage import without_dangling
-from inferencecache.controllers.kvcachepool.text import listed
 from inferencecache.kube.client import Client
 from inferencecache.kube.controller import Result
 from inferencecache.kube.errors import NotFound

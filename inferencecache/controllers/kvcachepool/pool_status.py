@@ -13,11 +13,12 @@ from datetime import datetime
 from typing import Any, Final
 
 from inferencecache.api import kvcache as k
+from inferencecache.api.kvcache import listed
 from inferencecache.api.kvcachepool import KVCachePool
 from inferencecache.controllers.kvcachepool import reasons as r
 from inferencecache.controllers.kvcachepool.claims import Claim, difference, phase, with_claims
 from inferencecache.controllers.kvcachepool.snapshot import Snapshot
-from inferencecache.controllers.kvcachepool.text import binary, listed
+from inferencecache.controllers.kvcachepool.text import binary
 from inferencecache.controllers.mooncake.exposition import Scrape
 from inferencecache.controllers.mooncake.ledger import Outcome, Verdict
 from inferencecache.kube.conditions import find_condition

@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+from inferencecache.api.kvcache import listed
 from inferencecache.api.kvcachebackend import KVCacheBackend
 from inferencecache.api.kvcachepool import KVCachePool
 from inferencecache.api.kvcachepoolbinding import KVCachePoolBinding
@@ -32,7 +33,6 @@ from inferencecache.controllers.kvcachepool.documents import after_removal
 from inferencecache.controllers.kvcachepool.masters import Master
 from inferencecache.controllers.kvcachepool.policy_file import PolicyFiles, PolicyRefused
 from inferencecache.controllers.kvcachepool.snapshot import Snapshot
-from inferencecache.controllers.kvcachepool.text import listed
 from inferencecache.controllers.mooncake.admin import (
     AdminClient,
     LedgerEntry,

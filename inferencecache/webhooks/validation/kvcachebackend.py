@@ -215,7 +215,7 @@ def _kept_tenancy(new: KVCacheBackend, old: KVCacheBackend) -> Iterator[Violatio
         yield forbidden(
             "backend-tenancy",
             _MULTI_TENANCY,
-            f"cannot be switched off while the store is used by {listed([str(one) for one in holders])}: their quotas "
+            f"cannot be switched off while the store is used by {listed(holders)}: their quotas "
             "are in its ledger; delete them first",
         )
 
