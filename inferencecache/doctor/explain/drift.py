@@ -54,10 +54,11 @@ def _of_objects(
         where = f"{path}[{key}]" if brackets else f"{path}.{key}" if path else key
         old, new = before.get(key, _MISSING), after.get(key, _MISSING)
         if new is _MISSING:
-            if brackets or not same_render({}, {key: old}):  # else the API server filled it in
+            if brackets or not (_is_empty(old) or same_render({}, {key: old})):  # else the API server filled it in
                 yield Change(where, _text(old, where), None)
         elif old is _MISSING:
-            yield Change(where, None, _text(new, where))
+            if brackets or not _is_empty(new):  # else the API server left it out
+                yield Change(where, None, _text(new, where))
         elif not same_render(new, old):
             yield from changes(old, new, where)
 
@@ -71,6 +72,11 @@ def _of_arguments(before: list[str], after: list[str], path: str) -> Iterator[Ch
 
 def _arguments(entries: list[str]) -> str | None:
     return " ".join(_SECRET_FLAG.sub(rf"\1{HIDDEN}", entry) for entry in entries) or None
+
+
+def _is_empty(value: Any) -> bool:
+    """Whether a field with this value is as good as none."""
+    return value is None or value in ("", [], {})
 
 
 def _is_named(value: Any) -> bool:

@@ -11,6 +11,11 @@ import pytest
 from inferencecache.adapters.registry import Settings, load_adapters
 from inferencecache.api import crds
 from inferencecache.api.cachebackend import CacheBackend
+from inferencecache.api.kvcachebackend import KVCacheBackend
+from inferencecache.api.kvcachechain import Chain
+from inferencecache.api.kvcachepool import KVCachePool
+from inferencecache.api.kvcachepoolbinding import KVCachePoolBinding
+from inferencecache.api.model import CustomObject
 from inferencecache.cli import install
 from inferencecache.doctor.explain.observe import WebhookConfiguration
 from inferencecache.kube.client import Client
@@ -18,9 +23,12 @@ from inferencecache.kube.envtest import ControlPlane, install_crds
 from inferencecache.kube.kinds import Deployment
 from inferencecache.kube.resource import Key, Manifest
 from inferencecache.webhooks.injection import inject
+from inferencecache.webhooks.kvcache_injection import inject as kvcache_inject
+from inferencecache.webhooks.kvcache_injection.handlers import LiveChains
 from inferencecache.webhooks.pods import view_of
 from tests.integration.controllers.cache_server import engine, own
 from tests.integration.doctor.running_doctor import run
+from tests.unit.webhooks.kvcache_injection import pools
 
 LABELS = {"app": "engine"}
 SPEC: Manifest = {
@@ -128,6 +136,48 @@ async def test_an_unwired_pod_says_what_the_webhook_would_say(
     finally:
         await client.delete(WebhookConfiguration.resource, Key("", configuration["metadata"]["name"]))
     assert not any("is not installed" in note for note in told["notes"])
+
+
+async def test_a_pod_with_a_pool_is_compared_with_what_its_binding_leads_to(
+    control_plane: ControlPlane, client: Client, namespace: str
+) -> None:
+    chain = await pool_chain(client, namespace, "store.x.svc:50051")
+    pod = pools.pod("SGLang", annotations={"binding": "b"})
+    pod["metadata"] |= {"name": "engine-0", "namespace": namespace}
+    await client.create(kvcache_inject(pod, pod["metadata"]["annotations"], namespace, chain, dtype_owned=True).pod)
+    told = (await explained(control_plane, namespace))["pool"]
+    assert (told["state"], told["against"], told["drift"]) == ("given", [], []), told
+    assert told["record"]["domain"] == "d"
+    await pool_chain(client, namespace, "moved.x.svc:50051")
+    told = (await explained(control_plane, namespace))["pool"]
+    assert [(one["path"], one["after"]) for one in told["drift"]] == [
+        ("spec.containers[server].env[MOONCAKE_MASTER].value", "moved.x.svc:50051")
+    ]
+    await client.delete(KVCachePoolBinding.resource, Key(namespace, "b"))
+    told = (await explained(control_plane, namespace))["pool"]
+    assert "no KVCachePoolBinding of that name" in told["against"][0]
+
+
+async def pool_chain(client: Client, namespace: str, endpoint: str) -> Chain:
+    """A Binding `b` of the namespace, its pool and its store, with the pool at that address."""
+    addresses = [{"name": name, "address": "m:1"} for name in ("Client", "Admin")]
+    domain = {"name": "d", "blockSize": 16, "dtype": "bfloat16"}
+    specs: dict[type[CustomObject], tuple[Key, Manifest]] = {
+        KVCacheBackend: (Key("", namespace), {"connection": {"external": {"endpoints": addresses}}}),
+        KVCachePool: (Key("", namespace), {"backends": [namespace], "quota": {"total": "1Gi"}}),
+        KVCachePoolBinding: (
+            Key(namespace, "b"),
+            {"poolRef": {"name": namespace}, "quota": {"ceiling": "1Gi"}, "domain": domain},
+        ),
+    }
+    for kind, (key, spec) in specs.items():
+        metadata = {"name": key.name, **({"namespace": key.namespace} if key.namespace else {})}
+        head = {"apiVersion": kind.resource.api_version, "kind": kind.resource.kind, "metadata": metadata}
+        await client.apply({**head, "spec": spec})
+    ledger = {**pools.LEDGER, "lastTransitionTime": "2026-06-01T12:00:00Z"}
+    status = {"conditions": [ledger], "clientEndpoint": endpoint}
+    await client.patch_status(KVCachePool.resource, Key("", namespace), status)
+    return await LiveChains(client).chain(namespace, "b")
 
 
 async def test_no_pod_and_nothing_to_explain_is_exit_3(

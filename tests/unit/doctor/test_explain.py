@@ -252,10 +252,24 @@ def test_nothing_differs_from_itself(value: Any) -> None:
 
 
 @given(st.dictionaries(_NAMES, _JSON), st.dictionaries(_NAMES, _JSON))
-def test_what_differs_is_told(before: Json, after: Json) -> None:
-    assert bool(list(changes(before, after))) == (
-        json.dumps(before, sort_keys=True) != json.dumps(after, sort_keys=True)
-    )
+def test_what_differs_is_told_unless_it_is_nothing_in_one_way_and_another(before: Json, after: Json) -> None:
+    if not list(changes(before, after)):
+        assert json.dumps(_filled(before), sort_keys=True) == json.dumps(_filled(after), sort_keys=True)
+
+
+def _filled(value: Any) -> Any:
+    """A value without fields that hold nothing."""
+    if isinstance(value, list):
+        return [_filled(item) for item in value]
+    if isinstance(value, dict):
+        filled = {key: _filled(item) for key, item in value.items()}
+        return {key: item for key, item in filled.items() if item is not None and item not in ("", [], {})}
+    return value
+
+
+def test_an_empty_field_is_as_good_as_none() -> None:
+    assert list(changes({"env": [{"name": "A"}]}, {"env": [{"name": "A", "value": ""}]})) == []
+    assert list(changes({"env": [{"name": "A", "value": "x"}]}, {"env": [{"name": "A", "value": ""}]})) != []
 
 
 def test_variables_move_without_a_trace_and_credentials_are_not_shown() -> None:
