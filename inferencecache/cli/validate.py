@@ -70,7 +70,11 @@ def _judge(one: Any, stored: Any, all_admitted: Sequence[Any]) -> tuple[list[str
     )
     from inferencecache.webhooks.validation.kvcachebackend import validate_kv_cache_backend
     from inferencecache.webhooks.validation.kvcachepool import validate_kv_cache_pool
-    from inferencecache.webhooks.validation.kvcachepoolbinding import Neighbourhood, validate_kv_cache_pool_binding
+    from inferencecache.webhooks.validation.kvcachepoolbinding import (
+        Claim,
+        Neighbourhood,
+        validate_kv_cache_pool_binding,
+    )
 
     warnings = [f'unknown field "{path}" is dropped' for path in one.unknown]
     if one.object is None:
@@ -104,7 +108,7 @@ def _judge(one: Any, stored: Any, all_admitted: Sequence[Any]) -> tuple[list[str
             around = Neighbourhood(
                 pools={pool.metadata.name: pool for pool in everywhere(KVCachePool)},
                 backends={backend.metadata.name: backend for backend in everywhere(KVCacheBackend)},
-                bindings=tuple(everywhere(KVCachePoolBinding)),
+                claims=tuple(map(Claim.of, everywhere(KVCachePoolBinding))),
                 complete=False,
             )
             verdict = validate_kv_cache_pool_binding(one.object, before, dtype_owned=True, around=around)

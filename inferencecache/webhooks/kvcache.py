@@ -1,8 +1,9 @@
 """The webhooks of the KV cache pool's own kinds: validating, and closed when in doubt (spec 10 §4).
 
 Other objects are always read live: what an informer holds may lag behind the very `kubectl apply` whose next document
-is under judgement, and creates are rare. Only the API server's own word that an object is absent counts as absent; a
-look-up that fails refuses the request as an internal error.
+is under judgement, and creates are rare. Of Bindings, which may be many, only the claims are decoded. Only the API
+server's own word that an object is absent counts as absent; a look-up that fails refuses the request as an internal
+error.
 """
 
 from __future__ import annotations
@@ -11,13 +12,15 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, ClassVar, Final, Protocol, TypeVar
 
+from inferencecache.api.kvcache import DEFAULT_DOMAIN
 from inferencecache.api.kvcachebackend import KVCacheBackend
 from inferencecache.api.kvcachepool import KVCachePool
 from inferencecache.api.kvcachepoolbinding import KVCachePoolBinding
 from inferencecache.api.model import CustomObject, DecodeError
 from inferencecache.kube.errors import KubeError, NotFound
+from inferencecache.kube.kinds import ObjectMeta, View
 from inferencecache.kube.resource import Key
 from inferencecache.webhooks.objects import answer_to, new_object, old_object, unreadable
 from inferencecache.webhooks.review import Answer, Handler, Request, allowed, denied
@@ -25,6 +28,7 @@ from inferencecache.webhooks.validation.kvcachebackend import validate_kv_cache_
 from inferencecache.webhooks.validation.kvcachepool import needs_backend, validate_kv_cache_pool
 from inferencecache.webhooks.validation.kvcachepoolbinding import (
     NOWHERE,
+    Claim,
     Neighbourhood,
     ceiling_moved,
     is_well_formed,
@@ -44,7 +48,10 @@ class PoolReader(Protocol):
         """The cluster-scoped object of that name, or None if the API server says there is none."""
 
     async def everywhere(self, kind: type[T]) -> Sequence[T]:
-        """All objects of a kind, in all namespaces."""
+        """All objects of a cluster-scoped kind."""
+
+    async def claims(self) -> Sequence[Claim]:
+        """The claims of all Bindings, in all namespaces."""
 
 
 class ApiReader(Protocol):
@@ -71,6 +78,34 @@ class LivePools:
     async def everywhere(self, kind: type[T]) -> Sequence[T]:
         """See `PoolReader`."""
         return await self._client.list(kind)
+
+    async def claims(self) -> Sequence[Claim]:
+        """See `PoolReader`."""
+        found: list[_ClaimView] = await self._client.list(_ClaimView)
+        return [
+            Claim(one.metadata.namespace, one.metadata.name, one.spec.pool_ref.name, one.spec.domain.name)
+            for one in found
+        ]
+
+
+class _PoolRefView(View, frozen=True):
+    name: str = ""
+
+
+class _DomainView(View, frozen=True):
+    name: str = DEFAULT_DOMAIN
+
+
+class _ClaimSpecView(View, frozen=True):
+    pool_ref: _PoolRefView = _PoolRefView()
+    domain: _DomainView = _DomainView()
+
+
+class _ClaimView(View, frozen=True):
+    resource: ClassVar[Any] = KVCachePoolBinding.resource
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: _ClaimSpecView = _ClaimSpecView()
 
 
 @dataclass(frozen=True)
@@ -145,7 +180,7 @@ class PoolHandlers:
         return Neighbourhood(
             pools={one.metadata.name: one for one in await self.reader.everywhere(KVCachePool)},
             backends={one.metadata.name: one for one in await self.reader.everywhere(KVCacheBackend)},
-            bindings=tuple(await self.reader.everywhere(KVCachePoolBinding)),
+            claims=tuple(await self.reader.claims()),
         )
 
     def _in_time(self) -> asyncio.Timeout:

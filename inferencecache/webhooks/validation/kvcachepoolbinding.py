@@ -12,7 +12,7 @@ import re
 import unicodedata
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
 from inferencecache.api.kvcache import listed
 from inferencecache.api.kvcachebackend import KVCacheBackend
@@ -42,21 +42,40 @@ _DTYPE: Final = "spec.domain.dtype"
 _LABEL: Final = re.compile(r"[a-z0-9](?:[-a-z0-9]{0,61}[a-z0-9])?")
 
 
+class Claim(NamedTuple):
+    """What of a Binding matters to others: who claims which domain on which pool."""
+
+    namespace: str
+    name: str
+    pool: str
+    domain: str
+
+    @classmethod
+    def of(cls, binding: KVCachePoolBinding) -> Claim:
+        """A Binding's claim."""
+        return cls(binding.metadata.namespace, binding.metadata.name, binding.pool, binding.spec.domain.name)
+
+    @property
+    def holder(self) -> str:
+        """The Binding, as `namespace/name`."""
+        return f"{self.namespace}/{self.name}"
+
+
 @dataclass(frozen=True)
 class Neighbourhood:
     """What else is in the cluster. `complete` says that what is not here does not exist; offline nobody knows."""
 
     pools: Mapping[str, KVCachePool] = field(default_factory=dict)
     backends: Mapping[str, KVCacheBackend] = field(default_factory=dict)
-    bindings: tuple[KVCachePoolBinding, ...] = ()
+    claims: tuple[Claim, ...] = ()
     complete: bool = True
 
-    def sharing(self, new: KVCachePoolBinding) -> Iterator[tuple[KVCachePoolBinding, KVCachePool, list[str]]]:
-        """The other Bindings on a store of this one's pool, with their pool and the shared backends, by name."""
-        own = self.pools.get(new.pool)
-        for other in sorted(self.bindings, key=_key):
+    def sharing(self, new: KVCachePoolBinding) -> Iterator[tuple[Claim, KVCachePool, list[str]]]:
+        """The claims of others on a store of this one's pool, with their pool and the shared backends, by name."""
+        own, itself = self.pools.get(new.pool), Claim.of(new)[:2]
+        for other in sorted(self.claims):
             theirs = self.pools.get(other.pool)
-            if own is None or theirs is None or _key(other) == _key(new):
+            if own is None or theirs is None or other[:2] == itself:
                 continue
             shared = [name for name in own.spec.backends if name in theirs.spec.backends]
             if shared:
@@ -85,8 +104,8 @@ def validate_kv_cache_pool_binding(
 ) -> Verdict:
     """Judge a Binding; with `old`, judge an update, being deleted or not.
 
-    `dtype_owned` is the setting of spec 10 §13. `around` needs the pools for an update whose ceiling moved, and pools,
-    backends and Bindings of the whole cluster for a create.
+    `dtype_owned` is the setting of spec 10 §13. `around` needs the pool for an update whose ceiling moved, and pools,
+    backends and claims of the whole cluster for a create.
     """
     found = _by_itself(new, old, dtype_owned)
     if found or (old is not None and not ceiling_moved(new, old)):
@@ -184,12 +203,12 @@ def _in_its_pool(new: KVCachePoolBinding, around: Neighbourhood) -> Iterator[Vio
 
 def _unclaimed(new: KVCachePoolBinding, around: Neighbourhood) -> Iterator[Violation]:
     for other, _, shared in around.sharing(new):
-        if other.spec.domain.name == new.spec.domain.name:
+        if other.domain == new.spec.domain.name:
             yield duplicate(
                 "binding-unclaimed",
                 _NAME,
                 new.spec.domain.name,
-                f"KVCachePoolBinding {_name(other)} holds this domain on KVCacheBackend {listed(shared)}: name another "
+                f"KVCachePoolBinding {other.holder} holds this domain on KVCacheBackend {listed(shared)}: name another "
                 "domain, or use a pool of another backend",
             )
             return
@@ -198,7 +217,7 @@ def _unclaimed(new: KVCachePoolBinding, around: Neighbourhood) -> Iterator[Viola
 def _separable(new: KVCachePoolBinding, around: Neighbourhood) -> tuple[tuple[Violation, ...], tuple[str, ...]]:
     """What is wrong with a second domain on a store, or else the warning that there is one."""
     own = around.pools.get(new.pool)
-    neighbours = [found for found in around.sharing(new) if found[0].spec.domain.name != new.spec.domain.name]
+    neighbours = [found for found in around.sharing(new) if found[0].domain != new.spec.domain.name]
     for other, theirs, shared in neighbours:
         for name in shared:
             if own is None or _separates(own, theirs, around.backends.get(name)):
@@ -208,15 +227,15 @@ def _separable(new: KVCachePoolBinding, around: Neighbourhood) -> tuple[tuple[Vi
                     "binding-separable",
                     _NAME,
                     new.spec.domain.name,
-                    f"KVCacheBackend {name} keeps no tenants apart, and KVCachePoolBinding {_name(other)} has domain "
-                    f"{other.spec.domain.name} on it: use that domain's Binding, or a pool of another backend",
+                    f"KVCacheBackend {name} keeps no tenants apart, and KVCachePoolBinding {other.holder} has domain "
+                    f"{other.domain} on it: use that domain's Binding, or a pool of another backend",
                 ),
             ), ()
     if not neighbours:
         return (), ()
     other, _, shared = neighbours[0]
     return (), (
-        f"KVCachePoolBinding {_name(other)} has domain {other.spec.domain.name} on KVCacheBackend {listed(shared)} as "
+        f"KVCachePoolBinding {other.holder} has domain {other.domain} on KVCacheBackend {listed(shared)} as "
         "well: whether the store keeps the two apart was not checked",
     )
 
@@ -226,11 +245,3 @@ def _separates(one: KVCachePool, other: KVCachePool, backend: KVCacheBackend | N
     if one.single_tenant or other.single_tenant:
         return False
     return backend is None or backend.multi_tenant is not False
-
-
-def _key(binding: KVCachePoolBinding) -> tuple[str, str]:
-    return binding.metadata.namespace, binding.metadata.name
-
-
-def _name(binding: KVCachePoolBinding) -> str:
-    return "/".join(_key(binding))

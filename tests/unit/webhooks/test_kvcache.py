@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -11,9 +12,11 @@ from typing import Any
 import pytest
 
 from inferencecache.api import KVCacheBackend, KVCachePool, KVCachePoolBinding
+from inferencecache.kube.codec import decoder_for
 from inferencecache.kube.errors import ApiError, Forbidden, NotFound, ServerError, TransportError
 from inferencecache.webhooks.app import create_app
 from inferencecache.webhooks.kvcache import LivePools, PoolHandlers
+from inferencecache.webhooks.validation.kvcachepoolbinding import Claim
 from tests.unit.webhooks.reviews import ask, message_of
 from tests.unit.webhooks.stand_ins import Cluster, handlers
 
@@ -54,6 +57,9 @@ class Stored:
     async def everywhere(self, kind: type[Any]) -> Sequence[Any]:
         await self._ask(f"{kind.__name__}s")
         return [one for one in self.objects if isinstance(one, kind)]
+
+    async def claims(self) -> Sequence[Claim]:
+        return [Claim.of(one) for one in await self.everywhere(KVCachePoolBinding)]
 
     async def _ask(self, what: str) -> None:
         self.asked.append(what)
@@ -176,3 +182,17 @@ async def test_only_the_api_servers_word_makes_an_object_absent() -> None:
         await LivePools(Api(Forbidden("not yours", status=403))).find(KVCachePool, "p")
     with pytest.raises(NotFound):
         await LivePools(Api(NotFound("no such kind", status=404))).everywhere(KVCachePool)
+
+
+async def test_a_claim_is_read_as_the_binding_has_it() -> None:
+    class Bindings:
+        async def get(self, kind: Any, key: Any) -> Any:
+            raise NotImplementedError
+
+        async def list(self, kind: Any) -> list[Any]:
+            unnamed = {**BINDING, "spec": {**BINDING["spec"], "domain": {"blockSize": 64, "dtype": "x"}}}
+            return [decoder_for(kind)(json.dumps(one).encode()) for one in (BINDING, unnamed)]
+
+    claims = await LivePools(Bindings()).claims()
+    assert claims == [("ns", "x", "p", "d"), ("ns", "x", "p", "default")]
+    assert claims[0] == Claim.of(KVCachePoolBinding.decode(BINDING))

@@ -17,7 +17,11 @@ from inferencecache.webhooks.validation.kvcachebackend import (
     validate_kv_cache_backend,
 )
 from inferencecache.webhooks.validation.kvcachepool import needs_backend, validate_kv_cache_pool
-from inferencecache.webhooks.validation.kvcachepoolbinding import Neighbourhood, validate_kv_cache_pool_binding
+from inferencecache.webhooks.validation.kvcachepoolbinding import (
+    Claim,
+    Neighbourhood,
+    validate_kv_cache_pool_binding,
+)
 
 Json = dict[str, Any]
 BYTES = 2**63
@@ -213,7 +217,7 @@ def around(
     return Neighbourhood(
         pools={one.metadata.name: one for one in ((pool(),) if pools is None else pools)},
         backends={one.metadata.name: one for one in backends},
-        bindings=bindings,
+        claims=tuple(map(Claim.of, bindings)),
     )
 
 
