@@ -237,11 +237,17 @@ class _Failures:
 def _of(backend: KVCacheBackend, found: Iterable[tuple[type[Kind], Iterable[Kind]]]) -> dict[tuple[str, str], Manifest]:
     """Those that the backend controls, as manifests."""
     return {
-        (kind.resource.kind, one.metadata.name): msgspec.to_builtins(one)
+        (kind.resource.kind, one.metadata.name): _manifest(one)
         for kind, objects in found
         for one in objects
         if (owner := controller_of(one)) is not None and owner.uid == backend.metadata.uid
     }
+
+
+def _manifest(one: Kind) -> Manifest:
+    # Through JSON, as only that makes lists of tuples, which are no lists to who compares.
+    found: Manifest = msgspec.json.decode(msgspec.json.encode(one))
+    return found
 
 
 def _named(manifest: Manifest) -> tuple[str, str]:

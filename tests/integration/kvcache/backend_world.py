@@ -241,13 +241,13 @@ class Dialled(MooncakeClients):
 
 
 class Counting(Client):
-    """A client that remembers what it writes, as method and path."""
+    """A client that remembers what it asks for, as method and path; what fills informers does not count."""
 
-    writes: Counter[str]
+    asked: Counter[str]
 
     async def request(self, method: str, path: str, **more: Any) -> bytes:
-        if method != "GET":
-            self.writes[f"{method} {path}"] += 1
+        if "resourceVersion" not in (more.get("params") or {}):
+            self.asked[f"{method} {path}"] += 1
         return await super().request(method, path, **more)
 
 
@@ -269,7 +269,7 @@ async def operating(
 
 
 def counting(client: Client) -> Counting:
-    """A client of the operator's name that remembers its writes."""
+    """A client of the operator's name that remembers what it asks for."""
     made = Counting(client.connection, field_manager="inferencecache-controller")
-    made.writes = Counter()
+    made.asked = Counter()
     return made

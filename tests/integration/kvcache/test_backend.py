@@ -65,11 +65,11 @@ def store(master: Master) -> Iterator[Store]:
 
 
 async def steady(masters: Dialled, us: Counting, address: str) -> None:
-    """Check that passes write nothing. The first may not have heard yet of what the one before it wrote."""
+    """Check that passes ask nothing of the API server, once they have heard of what the last ones wrote."""
     await passes(masters, address, 2)
-    written = dict(us.writes)
+    asked = dict(us.asked)
     await passes(masters, address)
-    assert dict(us.writes) == written, "a steady store costs no write"
+    assert dict(us.asked) == asked, "a steady store costs no request"
 
 
 async def passes(masters: Dialled, address: str, count: int = 4) -> None:

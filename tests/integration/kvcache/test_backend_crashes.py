@@ -19,8 +19,9 @@ from inferencecache.kube.resource import Key
 from tests.integration.kube.waiting import eventually
 from tests.integration.kvcache.backend_world import BackendWorld, Dialled, counting, operating
 
-POINTS = range(18)
-"""More than either pass makes calls; a lagging cache may take some more."""
+BIRTH = range(16)
+TEARDOWN = range(13)
+"""More than these passes make calls; a lagging cache may take some more."""
 WANTED = ["DaemonSet-member-0", "Deployment-leader", "Service-leader"]
 
 
@@ -62,7 +63,7 @@ async def dying(backends: BackendWorld, calls: int, done: Callable[[], Awaitable
         await eventually(look, bool)
 
 
-@pytest.mark.parametrize("calls", POINTS)
+@pytest.mark.parametrize("calls", BIRTH)
 async def test_a_birth_that_is_interrupted_is_completed(backends: BackendWorld, calls: int) -> None:
     backend = await backends.managed()
 
@@ -81,7 +82,7 @@ async def test_a_birth_that_is_interrupted_is_completed(backends: BackendWorld, 
         assert len((await backends.status(backend))["endpoints"]) == 2
 
 
-@pytest.mark.parametrize("calls", POINTS)
+@pytest.mark.parametrize("calls", TEARDOWN)
 async def test_a_teardown_that_is_interrupted_is_completed_in_order(backends: BackendWorld, calls: int) -> None:
     backend = await backends.managed()
     await _complete(backends, backend)
