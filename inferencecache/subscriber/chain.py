@@ -59,6 +59,7 @@ _MAX_TOKENS: Final = 2**31 - 1
 _U64: Final = 2**64 - 1
 _OPAQUE: Final = 2**16 - 1  # in place of an adapter: followed, never indexed
 _REMEMBERED: Final = 4_096
+_ORIGINS: Final = 1_024
 
 
 class Add(Struct, frozen=True, gc=False):
@@ -120,12 +121,13 @@ class Chain:
         self._adapters = [BASE_MODEL]
         self._adapter_numbers = {BASE_MODEL: 0}
         self._whole_groups = {0}
+        self._origins: dict[tuple[int | str | None, ...], tuple[int, Medium] | str] = {}
         self._changes = 0
 
     @property
     def alive(self) -> int:
         """Blocks held, counted once per rank, whatever the media; those that are not indexed included."""
-        return sum(len(rank.blocks) for rank in self._ranks.values())
+        return sum(rank.blocks.size for rank in self._ranks.values())
 
     @property
     def entries(self) -> int:
@@ -164,7 +166,7 @@ class Chain:
         if not self.alive:
             self._holds = Holds()
             return [Clear()]
-        if gone is None or not len(gone.blocks):
+        if gone is None or not gone.blocks.size:
             return []
         for prefix, _, adapter, media in gone.blocks:
             if adapter != _OPAQUE:
@@ -193,80 +195,87 @@ class Chain:
         return rank
 
     def _store(self, rank: _Rank, event: BlockStored, deltas: list[Delta]) -> None:
-        if not self._keeps_whole_prefixes(event):
-            self.dropped[PARTIAL_GROUP] += 1
+        origin = self._origin(event)
+        if isinstance(origin, str):
+            self.dropped[origin] += 1
             return
-        adapter = self._adapter_number(event)
-        if adapter is None:
-            self.dropped[UNMAPPED_ADAPTER] += 1
-            return
-        medium = medium_of(event.medium, event.locality)
+        adapter, medium = origin
+        names = event.block_hashes
         if not event.token_ids:
-            self._store_known(rank, event, medium, UNKNOWN_BLOCK, deltas)
+            self._store_known(rank, names, medium, UNKNOWN_BLOCK, deltas)
             return
         prefix, tokens = None, 0
         plain = _plain_blocks(event)
         if event.parent_block_hash is not None:
             parent = rank.known(event.parent_block_hash & _U64)
             if parent is None:
-                self._store_known(rank, event, medium, UNKNOWN_PARENT, deltas)
+                self._store_known(rank, names, medium, UNKNOWN_PARENT, deltas)
                 return
             prefix, tokens, parent_adapter, _ = parent
             if parent_adapter == _OPAQUE:
                 plain = 0
-        hashes = event.block_hashes
-        prefixes = prefix_hashes(event.token_ids, event.block_size, prefix)
-        if len(prefixes) != len(hashes) or tokens + len(event.token_ids) > _MAX_TOKENS:
+        size = event.block_size
+        prefixes = prefix_hashes(event.token_ids, size, prefix)
+        if len(prefixes) != len(names) or tokens + len(event.token_ids) > _MAX_TOKENS:
             self.dropped[BLOCK_COUNT] += 1
             return
-        for index, block_hash in enumerate(hashes):
-            tokens += event.block_size
-            partition = adapter if index < plain else _OPAQUE
-            self._store_block(rank, block_hash & _U64, prefixes[index], tokens, partition, medium, deltas)
+        if plain >= len(names):
+            self._hold(rank, names, prefixes, tokens, size, adapter, medium, deltas)
+            return
+        self._hold(rank, names[:plain], prefixes[:plain], tokens, size, adapter, medium, deltas)
+        self._hold(rank, names[plain:], prefixes[plain:], tokens + size * plain, size, _OPAQUE, medium, deltas)
 
-    def _store_known(
-        self, rank: _Rank, event: BlockStored, medium: Medium, otherwise: str, deltas: list[Delta]
-    ) -> None:
+    def _store_known(self, rank: _Rank, names: list[int], medium: Medium, otherwise: str, deltas: list[Delta]) -> None:
         """Blocks whose content this event does not tell, or that continue an unknown one."""
         missed = False
-        for block_hash in event.block_hashes:
-            known = rank.known(block_hash & _U64)
+        for name in names:
+            known = rank.known(name & _U64)
             if known is None:
                 missed = True
             else:
                 prefix, tokens, adapter, _ = known
-                self._store_block(rank, block_hash & _U64, prefix, tokens, adapter, medium, deltas)
+                self._hold(rank, [name], [prefix], tokens, 0, adapter, medium, deltas)
         if missed:
             self.dropped[otherwise] += 1
 
-    def _store_block(
+    def _hold(
         self,
         rank: _Rank,
-        block_hash: int,
-        prefix: int,
+        names: Sequence[int],
+        prefixes: Sequence[int],
         tokens: int,
+        size: int,
         adapter: int,
         medium: Medium,
         deltas: list[Delta],
     ) -> None:
-        held = rank.blocks.setdefault(block_hash, prefix, tokens, adapter, medium.alone)
-        before, after = 0, medium.tiers
-        if held is not None and held[_PREFIX] == prefix and held[_ADAPTER] == adapter:
-            media = added(held[_MEDIA], medium)
-            before, after = tiers_in(held[_MEDIA]), tiers_in(media)
-            if media != held[_MEDIA]:
-                rank.blocks.replace(block_hash, prefix, tokens, adapter, media)
-        elif held is not None:
-            rank.blocks.replace(block_hash, prefix, tokens, adapter, medium.alone)
-            self._lose(held, 0, deltas)
-        if adapter == _OPAQUE:
-            return
-        if before == after:
-            best = self._holds.best(prefix, adapter)
-        else:
-            best = self._holds.change(prefix, adapter, before, after)[1]
-        if best is medium.tier:  # a slower copy is no news
-            deltas.append(Add(prefix, tokens, self._adapters[adapter], best))
+        """A medium has blocks, each of `size` tokens more than the one before it; the first continues `tokens`."""
+        blocks, holds = rank.blocks, self._holds
+        partition = None if adapter == _OPAQUE else self._adapters[adapter]
+        tier, alone = medium.tier, medium.alone
+        block_hash = 0
+        for name, prefix in zip(names, prefixes, strict=True):
+            block_hash = name & _U64
+            tokens += size
+            held = blocks.setdefault(block_hash, prefix, tokens, adapter, alone)
+            if held is None:
+                before, after = 0, medium.tiers
+            elif held[_PREFIX] == prefix and held[_ADAPTER] == adapter:
+                media = added(held[_MEDIA], medium)
+                before, after = tiers_in(held[_MEDIA]), tiers_in(media)
+                if media != held[_MEDIA]:
+                    blocks.replace(block_hash, prefix, tokens, adapter, media)
+            else:
+                before, after = 0, medium.tiers
+                blocks.replace(block_hash, prefix, tokens, adapter, alone)
+                self._lose(held, 0, deltas)
+            if partition is None:
+                continue
+            best = holds.best(prefix, adapter) if before == after else holds.change(prefix, adapter, before, after)[1]
+            if best is tier:  # a slower copy is no news
+                deltas.append(Add(prefix, tokens, partition, tier))
+        if names:
+            rank.newest = block_hash, (prefixes[-1], tokens, adapter, alone)
 
     def _remove(self, rank: _Rank, event: BlockRemoved, deltas: list[Delta]) -> None:
         if event.group_idx is not None and event.group_idx not in self._whole_groups:
@@ -303,17 +312,38 @@ class Chain:
         elif best != best_before:
             deltas.append(Add(prefix, tokens, self._adapters[adapter], best))
 
+    def _origin(self, event: BlockStored) -> tuple[int, Medium] | str:
+        """Adapter and medium of an event, or the reason why it is left out. Most events are like the ones before."""
+        said = (
+            event.lora_id,
+            event.lora_name,
+            event.medium,
+            event.locality,
+            event.group_idx,
+            event.kv_cache_spec_kind,
+        )
+        origin = self._origins.get(said)
+        if origin is None:
+            if not self._keeps_whole_prefixes(event):
+                origin = PARTIAL_GROUP
+            elif (adapter := self._adapter_number(event)) is None:
+                origin = UNMAPPED_ADAPTER
+            else:
+                origin = adapter, medium_of(event.medium, event.locality)
+            if len(self._origins) >= _ORIGINS:
+                self._origins.clear()
+            self._origins[said] = origin
+        return origin
+
     def _keeps_whole_prefixes(self, event: BlockStored) -> bool:
         kind, group = event.kv_cache_spec_kind, event.group_idx
-        if kind in _WHOLE_PREFIX_KINDS:
-            if group is not None:
-                self._whole_groups.add(group)
-            return True
         if kind is None or kind == "unknown":
             return group is None or group in self._whole_groups
-        if group is not None:
-            self._whole_groups.discard(group)
-        return False
+        whole = kind in _WHOLE_PREFIX_KINDS
+        if group is not None and whole is not (group in self._whole_groups):
+            self._whole_groups ^= {group}
+            self._origins.clear()  # they were judged by what was known of the groups
+        return whole
 
     def _adapter_number(self, event: BlockStored) -> int | None:
         if event.lora_id is None and not event.lora_name:
@@ -337,10 +367,12 @@ _PREFIX, _TOKENS, _ADAPTER, _MEDIA = range(4)
 class _Rank:
     """The blocks of one rank, by the engine's hashes: those that are held, and some that were until lately."""
 
-    __slots__ = ("_earlier", "_lately", "_remembered", "blocks")
+    __slots__ = ("_earlier", "_lately", "_remembered", "blocks", "newest")
 
     def __init__(self, remembered: int) -> None:
         self.blocks = Table(_BLOCK)
+        self.newest: tuple[int, Record] | None = None
+        """The block that was stored last, which the next one mostly continues; its media are not kept up to date."""
         self._lately: dict[int, Record] = {}
         self._earlier: dict[int, Record] = {}
         self._remembered = remembered
@@ -348,10 +380,12 @@ class _Rank:
     @property
     def entries(self) -> int:
         """Blocks that are held or remembered."""
-        return len(self.blocks) + len(self._lately) + len(self._earlier)
+        return self.blocks.size + len(self._lately) + len(self._earlier)
 
     def known(self, block_hash: int) -> Record | None:
-        """What a hash stands for, if it is held or was lately."""
+        """What a hash stands for, if it is held or was lately; its media may be those of an earlier time."""
+        if self.newest is not None and self.newest[0] == block_hash:
+            return self.newest[1]
         held = self.blocks.get(block_hash)
         return held or self._lately.get(block_hash) or self._earlier.get(block_hash)
 
@@ -367,7 +401,9 @@ def _plain_blocks(event: BlockStored) -> int:
     """How many of the event's first blocks their tokens determine, given the adapter: up to one with other keys."""
     if event.cache_salt:
         return 0
-    for index, keys in enumerate(event.extra_keys or ()):
+    if not event.extra_keys or not any(event.extra_keys):
+        return len(event.block_hashes)
+    for index, keys in enumerate(event.extra_keys):
         if keys and not (len(keys) == 1 and keys[0] is not None and keys[0] in (event.lora_name, event.lora_id)):
             return index
     return len(event.block_hashes)

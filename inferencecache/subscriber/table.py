@@ -31,19 +31,19 @@ class Table:
 
     Args:
         layout: one letter of the `struct` module per number of a record: `H`, `I` and `Q` are 16, 32 and 64 bits wide.
+
+    Attributes:
+        size: the number of records.
     """
 
-    __slots__ = ("_buckets", "_pack", "_size", "_unpack", "_width")
+    __slots__ = ("_buckets", "_pack", "_unpack", "_width", "size")
 
     def __init__(self, layout: str) -> None:
         self._pack = struct.Struct(f"<Q{layout}").pack
         self._unpack = struct.Struct(f"<{layout}").unpack_from
         self._width = struct.calcsize(f"<Q{layout}")
         self._buckets = [b""] * _BUCKETS
-        self._size = 0
-
-    def __len__(self) -> int:
-        return self._size
+        self.size = 0
 
     def __iter__(self) -> Iterator[Record]:
         """The records, in no order; the table must not change meanwhile."""
@@ -60,25 +60,26 @@ class Table:
             start = self._find(bucket, wanted)
         return None if start < 0 else self._unpack(bucket, start + _KEY_BYTES)
 
-    def setdefault(self, key: int, *record: int) -> Record | None:
-        """Add a key's record if it has none; otherwise the answer is the one it has."""
-        index = key % _BUCKETS
+    def setdefault(self, *entry: int) -> Record | None:
+        """Add an entry, which is a key and its record, if the key has none; otherwise the answer is the one it has."""
+        index = entry[0] % _BUCKETS
         bucket = self._buckets[index]
-        packed = self._pack(key, *record)
-        start = bucket.find(packed[:_KEY_BYTES])
-        if start > 0 and start % self._width:
-            start = self._find(bucket, packed[:_KEY_BYTES])
-        if start >= 0:
-            return self._unpack(bucket, start + _KEY_BYTES)
+        packed = self._pack(*entry)
+        if bucket:
+            start = bucket.find(packed[:_KEY_BYTES])
+            if start > 0 and start % self._width:
+                start = self._find(bucket, packed[:_KEY_BYTES])
+            if start >= 0:
+                return self._unpack(bucket, start + _KEY_BYTES)
         self._buckets[index] = bucket + packed
-        self._size += 1
+        self.size += 1
         return None
 
-    def replace(self, key: int, *record: int) -> None:
+    def replace(self, *entry: int) -> None:
         """Change the record of a key that has one."""
-        index = key % _BUCKETS
+        index = entry[0] % _BUCKETS
         bucket = self._buckets[index]
-        packed = self._pack(key, *record)
+        packed = self._pack(*entry)
         start = self._find(bucket, packed[:_KEY_BYTES])
         self._buckets[index] = bucket[:start] + packed + bucket[start + self._width :]
 
@@ -88,7 +89,7 @@ class Table:
         bucket = self._buckets[index]
         start = self._find(bucket, _pack_key(key))
         self._buckets[index] = bucket[:start] + bucket[start + self._width :]
-        self._size -= 1
+        self.size -= 1
 
     def _find(self, bucket: bytes, key: bytes) -> int:
         """Where a key's record begins, or -1. Equal bytes inside a record, or across two, are no key."""

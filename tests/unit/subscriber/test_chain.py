@@ -419,3 +419,19 @@ def test_nothing_accumulates_over_many_blocks_stored_and_removed(offloads: bool)
         chain.apply([removed(*hashes), removed(*hashes, medium="CPU")])
     assert chain.alive == 0
     assert chain.entries <= 2 * 50
+
+
+def test_what_becomes_known_of_a_group_counts_for_events_like_those_before() -> None:
+    chain = Chain()
+    window = {"group_idx": 0, "kv_cache_spec_kind": "sliding_window"}
+    assert chain.apply([stored([1], group_idx=0), stored([2], 1, parent=1, **window)]) == [add(0)]
+    assert chain.apply([stored([3], group_idx=0)]) == []
+    assert chain.dropped == {PARTIAL_GROUP: 2}
+
+
+def test_a_block_that_continues_the_newest_one_is_known_after_that_was_removed() -> None:
+    chain = Chain(remembered=1)
+    chain.apply([stored([1, 2])])
+    assert chain.apply([removed(2), stored([3], 2, parent=2)]) == [evict(1), add(2)]
+    assert chain.apply([AllBlocksCleared(), stored([4], 3, parent=3)]) == [Clear()]
+    assert chain.dropped == {UNKNOWN_PARENT: 1}

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
+from hypothesis import given
+from hypothesis import strategies as st
+
 from inferencecache.subscriber.holds import Holds
 from inferencecache.subscriber.tiers import Tier
 
@@ -27,3 +32,30 @@ def test_equal_prefixes_of_two_adapters_are_two_holds() -> None:
     assert holds.best(7, 0) is None
     holds.change(7, 0, 0, T2)
     assert (holds.best(7, 0), holds.best(7, 1), holds.best(7, 2)) == (Tier.T2, Tier.T1, None)
+
+
+_KEYS = st.tuples(st.integers(0, 2), st.integers(0, 1))
+_CHANGES = st.tuples(_KEYS, st.integers(0, 3), st.integers(0, T1 | T2 | T3))
+
+
+@given(st.lists(_CHANGES, max_size=40))
+def test_holds_are_what_a_list_of_all_blocks_says(changes: list[tuple[tuple[int, int], int, int]]) -> None:
+    """Each change makes one of four blocks of a key be in other tiers than before."""
+    holds = Holds()
+    blocks: dict[tuple[tuple[int, int], int], int] = {}
+
+    def best(key: tuple[int, int]) -> Tier | None:
+        tiers: Counter[Tier] = Counter()
+        for (of, _), bits in blocks.items():
+            tiers.update(tier for tier in Tier if of == key and bits >> tier - 1 & 1)
+        return min(tiers, default=None)
+
+    for key, block, after in changes:
+        before = blocks.get((key, block), 0)
+        if before == after:
+            continue
+        expected = best(key)
+        blocks[key, block] = after
+        assert holds.change(*key, before, after) == (expected, best(key))
+        assert holds.best(*key) == best(key)
+    assert len(holds) == len({key for (key, _), bits in blocks.items() if bits})

@@ -45,7 +45,7 @@ class Machine(RuleBasedStateMachine):
 
     @invariant()
     def as_many_as_a_dict(self) -> None:
-        assert len(self.table) == len(self.model)
+        assert self.table.size == len(self.model)
 
     def teardown(self) -> None:
         assert sorted(self.table) == sorted(self.model.values())
@@ -80,4 +80,4 @@ def test_a_hundred_thousand_records_are_all_found_and_all_gone_after_removal() -
     assert all(table.get(key) == (key ^ 1, index) for index, key in enumerate(keys))
     for key in keys:
         table.remove(key)
-    assert (len(table), list(table)) == (0, [])
+    assert (table.size, list(table)) == (0, [])
