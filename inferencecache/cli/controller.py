@@ -25,6 +25,7 @@ from inferencecache.cli.settings import (
     SettingsError,
     read_certificates,
 )
+from inferencecache.cli.traces import OTLP_ENDPOINT, traced_process
 
 _LISTENERS = "Listeners"
 _SERVER = "Cache server"
@@ -170,6 +171,7 @@ def controller(
             rich_help_panel=_POOLS,
         ),
     ] = None,
+    otlp_endpoint: Annotated[str, typer.Option(help=OTLP_ENDPOINT, rich_help_panel=_LOGGING)] = "",
     zap_devel: Annotated[
         bool,
         typer.Option(
@@ -243,4 +245,5 @@ def controller(
     configure(logs)
     from inferencecache.cli.operator import run
 
-    raise typer.Exit(run(settings))
+    with traced_process("inference-cache-controller", otlp_endpoint):
+        raise typer.Exit(run(settings))

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Final, TypeVar
 import typer
 
 from inferencecache.cli.logs import Encoder, set_up
+from inferencecache.cli.traces import OTLP_ENDPOINT, traced_process
 
 if TYPE_CHECKING:
     from inferencecache.server.peers import PeerSettings
@@ -125,6 +126,10 @@ def server(
         str,
         typer.Option(help="Redis that /probe puts a value into and gets it back from; empty: that stage is skipped."),
     ] = "",
+    otlp_endpoint: Annotated[
+        str,
+        typer.Option(help=OTLP_ENDPOINT, rich_help_panel=_LOGGING),
+    ] = "",
     log_format: Annotated[str, typer.Option(help="json or text.", rich_help_panel=_LOGGING)] = "json",
     log_level: Annotated[str, typer.Option(help="debug, info, warn or error.", rich_help_panel=_LOGGING)] = "info",
 ) -> None:
@@ -174,7 +179,10 @@ def server(
 
     from inferencecache.server.run import run
 
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+    with (
+        traced_process("inference-cache-server", otlp_endpoint),
+        asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
+    ):
         raise typer.Exit(runner.run(run(settings)))
 
 

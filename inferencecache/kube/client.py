@@ -20,6 +20,7 @@ from urllib.parse import urlencode
 import aiohttp
 import msgspec
 
+from inferencecache import tracing
 from inferencecache.kube.codec import ListPage, decode_list, decoder_for
 from inferencecache.kube.connection import Connection
 from inferencecache.kube.discovery import Discovery
@@ -276,7 +277,10 @@ class Client:
                 pause = _FIRST_RETRY
                 while True:
                     try:
-                        return await self._once(what, method, path, data, params, content_type, seconds)
+                        with tracing.inner_span(
+                            f"kubernetes {method}", {"http.request.method": method, "url.path": path}
+                        ):
+                            return await self._once(what, method, path, data, params, content_type, seconds)
                     except (TooManyRequests, ServerError) as refusal:
                         if not again and refusal.status not in (429, 503):
                             raise

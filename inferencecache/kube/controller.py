@@ -21,6 +21,7 @@ from typing import Any, Final, Protocol
 
 import structlog
 
+from inferencecache import tracing
 from inferencecache.kube.errors import KubeError, TerminalError
 from inferencecache.kube.handlers import Handler
 from inferencecache.kube.informer import Change, Informer
@@ -169,7 +170,10 @@ class Controller:
     async def _pass(self, key: Key, priority: int) -> None:
         try:
             async with asyncio.timeout(self._timeout) as deadline:
-                result = await _settled(self._reconciler.reconcile(key))
+                with tracing.span(
+                    f"reconcile {self.name}", {"k8s.namespace.name": key.namespace, "k8s.object.name": key.name}
+                ):
+                    result = await _settled(self._reconciler.reconcile(key))
         except TerminalError as error:
             self._metrics.terminal.inc()
             self._count_failure()

@@ -15,7 +15,7 @@ Each call is counted exactly once, in `_close`, even if its caller goes away whi
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Coroutine, Sequence
+from collections.abc import Awaitable, Coroutine, Mapping, Sequence
 from typing import Final, NamedTuple, Protocol
 
 from inferencecache.server import affinity
@@ -53,6 +53,10 @@ class Call(Protocol):
     @property
     def cancelled(self) -> bool:
         """Whether the caller is gone."""
+
+    @property
+    def metadata(self) -> Mapping[str, str]:
+        """What the caller said beside the request, by names in lower case."""
 
 
 class _Attempt(NamedTuple):

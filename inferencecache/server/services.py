@@ -14,6 +14,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable
 from typing import Final
 
+from inferencecache import tracing
 from inferencecache.server import probe, warm
 from inferencecache.server.clock import Clock
 from inferencecache.server.faults import Faults
@@ -28,6 +29,7 @@ from inferencecache.server.probe import Prober, ProbeResult, Tier2Prober
 from inferencecache.server.rendering import Renderer
 from inferencecache.server.streams import MAX_SUBSCRIPTIONS, EventHub, StreamEnded, stream_metrics
 from inferencecache.server.templates import RENDER_ERROR, TemplateStore
+from inferencecache.server.traced import traced
 from inferencecache.server.workers import Workers
 from inferencecache.wire.v1alpha1 import inferencecache_pb2 as pb
 
@@ -78,6 +80,7 @@ class Services:
             clock=clock,
             workers=workers,
         )
+        self._lookup = traced(self._lookups.lookup) if tracing.started() else self._lookups.lookup
         self._prober = Prober(index, tier2=tier2, clock=clock)
         metrics.watch_entries(index.entries_by_model)
 
@@ -85,7 +88,7 @@ class Services:
         self, request: pb.LookupRouteRequest, call: Call
     ) -> pb.LookupRouteResponse | Awaitable[pb.LookupRouteResponse]:
         """LookupRoute: the reply, or an awaitable of it that must be awaited. Never raises."""
-        return self._lookups.lookup(request, call)
+        return self._lookup(request, call)
 
     @property
     def intake(self) -> Intake:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Annotated, Any, Final, TypeVar
 
@@ -78,6 +78,7 @@ class _HttpCall:
 
     deadline: float | None = None
     cancelled: bool = False
+    metadata: Mapping[str, str] = field(default_factory=dict)
 
 
 class _Bodies:

@@ -17,6 +17,7 @@ class Caller:
 
     deadline: float | None = None
     cancelled: bool = False
+    metadata: dict[str, str] = field(default_factory=dict)
 
 
 class Clocks:
