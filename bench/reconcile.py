@@ -70,6 +70,8 @@ async def operate(kubeconfig: str) -> None:
 class Bench:
     """The user, the Deployment controller, and the one who counts."""
 
+    resources = RESOURCES
+
     def __init__(self, client: Client, plane: ControlPlane, backends: int) -> None:
         self.client = client
         self.plane = plane
@@ -82,7 +84,7 @@ class Bench:
         for line in (await self.client.request("GET", "/metrics")).decode().splitlines():
             if match := _SAMPLE.fullmatch(line):
                 labels = dict(re.findall(r'(\w+)="([^"]*)"', match["labels"]))
-                if labels["resource"] in RESOURCES and labels["verb"] != "WATCH":
+                if labels["resource"] in self.resources and labels["verb"] != "WATCH":
                     found[labels["verb"], labels["resource"]] += int(float(match["value"]))
         return found - self.own
 

@@ -28,30 +28,24 @@ class Writer:
 
     client: Client
 
-    async def hold(self, pool: KVCachePool) -> None:
-        """Put the finalizer on a live pool. Raises `MovedOn` if it is not what was seen."""
-        await self._hold(pool)
+    async def hold(self, objects: Iterable[KVCachePool | KVCachePoolBinding]) -> list[Key]:
+        """Put the finalizer on everything that is not being deleted; the keys of what had none.
 
-    async def hold_all(self, bindings: Iterable[KVCachePoolBinding]) -> list[Key]:
-        """Put the finalizer on every Binding that is not being deleted; the keys of those that had none.
-
-        Raises `MovedOn` if one is not what was seen: nothing may be registered for it.
+        Raises `MovedOn` if something is not what was seen: nothing may be registered for it.
         """
-        bare = [one for one in bindings if not is_being_deleted(one) and not has_finalizer(one, k.FINALIZER)]
-        moved: list[Key] = []
+        bare = [one for one in objects if not is_being_deleted(one) and not has_finalizer(one, k.FINALIZER)]
+        held: list[Key] = []
 
-        async def hold(binding: KVCachePoolBinding) -> None:
-            try:
-                await self._hold(binding)
-            except MovedOn:
-                moved.append(Key.of(binding))
+        async def hold(obj: KVCachePool | KVCachePoolBinding) -> None:
+            if await add_finalizer(self.client, obj, k.FINALIZER):
+                held.append(Key.of(obj))
 
         failure = await write_each(bare, hold, what="finalizer")
         if failure is not None:
             raise failure
-        if moved:
+        if len(held) < len(bare):
             raise MovedOn
-        return [Key.of(one) for one in bare]
+        return held
 
     async def release(self, obj: KVCachePool | KVCachePoolBinding) -> None:
         """Take the finalizer off."""
@@ -63,14 +57,15 @@ class Writer:
         if failure is not None:
             raise failure
 
-    async def claim(self, backend: KVCacheBackend, pool: str) -> None:
-        """Enter a pool into the users of its backend. Raises `Conflict` and `NotFound`."""
+    async def claim(self, backend: KVCacheBackend, pools: Iterable[KVCachePool]) -> None:
+        """Enter pools into the users of their backend. Raises `Conflict` and `NotFound`."""
+        names = [pool.metadata.name for pool in pools]
 
         def decide(live: KVCacheBackend) -> dict[str, Any] | None:
-            if any(_is_pool(user, pool) for user in live.status.used_by):
-                return None
-            mine = k.UsedBy(kind=KVCachePool.resource.kind, namespace="", name=pool)
-            return _users([*live.status.used_by, mine])
+            known = {user.name for user in live.status.used_by if _is_pool(user, user.name)}
+            kind = KVCachePool.resource.kind
+            new = [k.UsedBy(kind=kind, namespace="", name=name) for name in names if name not in known]
+            return _users([*live.status.used_by, *new]) if new else None
 
         await write_status(self.client, backend, decide)
 
@@ -99,14 +94,6 @@ class Writer:
             await write_status(self.client, binding, decide)
 
         return await write_each(bindings, tell, what="Binding status")
-
-    async def _hold(self, obj: KVCachePool | KVCachePoolBinding) -> None:
-        try:
-            added = await add_finalizer(self.client, obj, k.FINALIZER)
-        except NotFound as error:
-            raise MovedOn from error
-        if not added:
-            raise MovedOn
 
 
 def _is_pool(user: k.UsedBy, pool: str) -> bool:

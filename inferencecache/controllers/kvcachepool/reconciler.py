@@ -2,10 +2,10 @@
 
 The order of a serving pass is what makes it safe to be killed anywhere (spec 10 §5):
 
-1. The finalizer goes on the pool, and the pool enters its backend's users. From here on neither can vanish with
-   something of theirs left behind.
-2. The finalizer goes on every live Binding of every pool of the master. From here on no Binding whose quota is about to
-   be written can vanish without a pass that takes the quota back.
+1. The finalizer goes on every live pool of the master, and they all enter their backend's users. From here on none of
+   them, nor the backend, can vanish with something of theirs left behind.
+2. The finalizer goes on every live Binding of these pools. From here on no Binding whose quota is about to be written
+   can vanish without a pass that takes the quota back.
 3. The policy document lists what the ledger is about to hold. From here on a master that restarts knows it.
 4. The ledger is written. What is not to be there any more leaves it, and after that the document.
 5. The statuses tell what was found, and Bindings of which nothing is left are let go.
@@ -101,8 +101,7 @@ class KVCachePoolReconciler:
     # --------------------------------------------------------------------------------------------------------- serving
 
     async def _serve(self, pool: KVCachePool) -> Result:
-        if not has_finalizer(pool, k.FINALIZER):
-            await self._writer.hold(pool)
+        await self._writer.hold([pool])
         if pool.backend is None:
             return await self._unserved(pool, None, pool_status.not_singular(pool))
         with self._masters.turn(pool.backend) as master:
@@ -119,8 +118,11 @@ class KVCachePoolReconciler:
             await self._writer.release_all(leaving)
             left = snapshot.without(leaving)
             return await self._unserved(pool, left, pool_status.not_found(name), gone=left.registered)
+        # A sibling that has not had a pass of its own yet: its Bindings' quotas are written in this one.
+        pools = [one for one in snapshot.pools.values() if one.backend is not None and not is_being_deleted(one)]
         try:
-            await self._writer.claim(backend, pool.metadata.name)
+            await self._writer.hold(one for one in pools if one.metadata.name != pool.metadata.name)
+            await self._writer.claim(backend, pools)
         except NotFound:
             return Result(SOON)
         client_endpoint = backend.address(k.ENDPOINT_CLIENT) or ""
@@ -129,7 +131,7 @@ class KVCachePoolReconciler:
             outcome = DECLARED_OFF if backend.multi_tenant is False else None
             claim = pool_status.not_published(name)
             return await self._unserved(pool, snapshot, claim, client_endpoint=client_endpoint, outcome=outcome)
-        held = await self._writer.hold_all(snapshot.all_bindings)
+        held = await self._writer.hold(snapshot.all_bindings)
         try:
             admin = self._masters.admin(address)
             findings = await self._visitor.visit(master, admin, backend, snapshot, held)
