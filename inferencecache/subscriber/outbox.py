@@ -18,7 +18,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from inferencecache.subscriber.chain import Add, Clear, Delta, Evict
+from inferencecache.subscriber.chain import Add, Clear, Delta
 from inferencecache.subscriber.tiers import Tier
 
 PARCEL: Final = 4_096
@@ -72,6 +72,9 @@ class Outbox:
         self._parcels: deque[Parcel] = deque()
         self._taken: Parcel | None = None
         self._places: dict[Key, int] = {}
+        """The number of the last parcel with a key; but not the first one's keys, as no other that takes more is before
+        it, and mostly there is no other.
+        """
         self._held: Additions | None = None
         self._slower: Additions | None = None
         self._gone: Evictions | None = None
@@ -86,37 +89,42 @@ class Outbox:
         """Add what one batch changed, in order. Does nothing after an overflow, until `reset`."""
         if self.overflowed:
             return
-        places = self._places
+        places, parcels = self._places, self._parcels
         for delta in deltas:
             if isinstance(delta, Clear):
                 self._forget()
-                self._parcels.append(Clearing(timestamp_us))
+                parcels.append(Clearing(timestamp_us))
                 self._count = 1
                 continue
             key = (delta.prefix_hash, delta.adapter)
-            parcel: Additions | Evictions | None
-            if isinstance(delta, Evict):
-                parcel = self._gone
-            elif delta.tier is _T1:
-                parcel = self._held
+            parcel: Additions | Evictions
+            if isinstance(delta, Add):
+                additions = self._held if delta.tier is _T1 else self._slower
+                if (
+                    additions is None
+                    or len(additions.entries) >= PARCEL
+                    or (additions is not parcels[-1] and places.get(key, -1) > additions.number)
+                    or (additions is self._slower and timestamp_us - additions.timestamp_us not in _SAME_TIME)
+                ):
+                    additions = self._begin_additions(delta.tier, timestamp_us)
+                elif timestamp_us > 0 and additions is self._held:
+                    additions.timestamp_us = timestamp_us
+                self._count += key not in additions.entries
+                additions.entries[key] = delta
+                parcel = additions
             else:
-                parcel = self._slower
-            if (
-                parcel is None
-                or len(parcel.entries) >= PARCEL
-                or places.get(key, -1) > parcel.number
-                or (parcel is self._slower and timestamp_us - parcel.timestamp_us not in _SAME_TIME)
-            ):
-                parcel = self._begin(delta, timestamp_us)
-            self._count += key not in parcel.entries
-            places[key] = parcel.number
-            if isinstance(parcel, Evictions):
-                parcel.entries[key] = timestamp_us
-            else:
-                assert isinstance(delta, Add)
-                parcel.entries[key] = delta
-                if timestamp_us > 0 and parcel is self._held:
-                    parcel.timestamp_us = timestamp_us
+                evictions = self._gone
+                if (
+                    evictions is None
+                    or len(evictions.entries) >= PARCEL
+                    or (evictions is not parcels[-1] and places.get(key, -1) > evictions.number)
+                ):
+                    evictions = self._begin_evictions()
+                self._count += key not in evictions.entries
+                evictions.entries[key] = timestamp_us
+                parcel = evictions
+            if parcel is not parcels[0]:
+                places[key] = parcel.number
         if self._count > self._capacity:
             self._forget()
             self.overflowed = True
@@ -139,9 +147,10 @@ class Outbox:
             self._count -= 1
             return
         self._count -= len(parcel.entries)
-        for key in parcel.entries:
-            if self._places[key] == parcel.number:
-                del self._places[key]
+        if self._places:
+            for key in parcel.entries:
+                if self._places.get(key) == parcel.number:
+                    del self._places[key]
 
     def reset(self) -> None:
         """Throw everything away: the server is being told all that is held."""
@@ -154,15 +163,18 @@ class Outbox:
         self._taken = self._held = self._slower = self._gone = None
         self._count = 0
 
-    def _begin(self, delta: Add | Evict, timestamp_us: int) -> Additions | Evictions:
-        """A new last parcel of the sort that a delta needs."""
-        number = next(self._numbers)
-        parcel: Additions | Evictions
-        if isinstance(delta, Evict):
-            parcel = self._gone = Evictions(number, {})
-        elif delta.tier is _T1:
-            parcel = self._held = Additions(number, timestamp_us, {})
+    def _begin_additions(self, tier: Tier, timestamp_us: int) -> Additions:
+        """A new last parcel for additions of that tier."""
+        parcel = Additions(next(self._numbers), timestamp_us, {})
+        if tier is _T1:
+            self._held = parcel
         else:
-            parcel = self._slower = Additions(number, timestamp_us, {})
+            self._slower = parcel
+        self._parcels.append(parcel)
+        return parcel
+
+    def _begin_evictions(self) -> Evictions:
+        """A new last parcel for evictions."""
+        parcel = self._gone = Evictions(next(self._numbers), {})
         self._parcels.append(parcel)
         return parcel

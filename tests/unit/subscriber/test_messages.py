@@ -1,0 +1,46 @@
+"""What is told of a replica, as a server reads it."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from inferencecache.subscriber.chain import Add
+from inferencecache.subscriber.messages import Identity
+from inferencecache.subscriber.outbox import PARCEL
+from inferencecache.subscriber.tiers import Tier
+from inferencecache.wire.fingerprint import key
+from inferencecache.wire.v1alpha1 import inferencecache_pb2 as pb
+
+IDENTITY = Identity("replica", "model", "tenant", "sglang")
+ADDS = st.builds(
+    Add,
+    st.sampled_from([0, 2**64 - 1, 2**63]) | st.integers(0, 2**64 - 1),
+    st.sampled_from([16, 32, 2**31 - 1]) | st.integers(1, 2**31 - 1),
+    st.sampled_from(["", "sql", "ÿ" * 70]),
+    st.sampled_from(list(Tier)),
+)
+
+
+@given(st.lists(ADDS, max_size=20), st.integers(0, 2**62))
+def test_additions_are_read_as_they_were_meant(adds: list[Add], timestamp_us: int) -> None:
+    update = pb.CacheStateUpdate.FromString(IDENTITY.additions(adds, timestamp_us))
+    assert (update.replica_id, update.model_id, update.tenant_id, update.hash_scheme) == (
+        "replica",
+        "model",
+        "tenant",
+        "sglang",
+    )
+    assert update.timestamp_us == timestamp_us
+    assert [(entry.prefix_hash, entry.token_count, entry.adapter_id, entry.tier) for entry in update.prefixes] == [
+        (key(add.prefix_hash), add.token_count, add.adapter, add.tier) for add in adds
+    ]
+
+
+def test_everything_comes_in_updates_of_a_parcels_size() -> None:
+    holds = [Add(number, 16, "", Tier.T1) for number in range(2 * PARCEL + 1)]
+    updates = [pb.CacheStateUpdate.FromString(update) for update in IDENTITY.everything(holds)]
+    assert [len(update.prefixes) for update in updates] == [PARCEL, PARCEL, 1]
+    assert [entry.prefix_hash for update in updates for entry in update.prefixes] == [
+        key(hold.prefix_hash) for hold in holds
+    ]
