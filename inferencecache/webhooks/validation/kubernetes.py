@@ -31,7 +31,19 @@ _SIZE_DIVISORS: Final = frozenset(
 _NAME: Final = r"[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
 _PREFIX: Final = r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?(?:\.[a-z0-9](?:[-a-z0-9]*[a-z0-9])?)*"
 _QUALIFIED: Final = re.compile(rf"(?:{_PREFIX}/)?{_NAME}")
+_LABEL_VALUE: Final = re.compile(rf"(?:{_NAME})?")
+_LONGEST_PREFIX: Final = 253
 _KEY: Final = re.compile(r"[-._a-zA-Z0-9]{1,253}")
+
+
+def is_qualified_name(text: str) -> bool:
+    """Whether a text can be the key of a label or an annotation."""
+    return len(text.rpartition("/")[0]) <= _LONGEST_PREFIX and _QUALIFIED.fullmatch(text) is not None
+
+
+def is_label_value(text: str) -> bool:
+    """Whether a text can be the value of a label."""
+    return _LABEL_VALUE.fullmatch(text) is not None
 
 
 @TABLE.rule("K1")
@@ -71,7 +83,7 @@ def _source(field: str, source: EnvVarSource) -> Iterator[Violation]:
 
 def _pod_field(field: str, ref: ObjectFieldSelector) -> Iterator[Violation]:
     keyed = _KEYED_FIELD.fullmatch(ref.field_path)
-    if not (ref.field_path in _FIELDS or (keyed and _QUALIFIED.fullmatch(keyed[1]))):
+    if not (ref.field_path in _FIELDS or (keyed and is_qualified_name(keyed[1]))):
         yield invalid(
             "K2",
             f"{field}.fieldPath",

@@ -29,6 +29,7 @@ from inferencecache.webhooks.validation.findings import (
     newly_introduced,
     required,
 )
+from inferencecache.webhooks.validation.kubernetes import is_label_value, is_qualified_name
 from inferencecache.webhooks.validation.kvcachequota import positive_bytes
 from inferencecache.webhooks.validation.resources import container_findings
 
@@ -113,6 +114,7 @@ def _image(field: str, image: str | None) -> Iterator[Violation]:
 def _leader(leader: Leader) -> Iterator[Violation]:
     yield from _flags(f"{_LEADER}.extraArgs", leader.extra_args, reserved=True)
     yield from _env(f"{_LEADER}.extraEnv", leader.extra_env)
+    yield from _node_selector(f"{_LEADER}.nodeSelector", leader.node_selector)
     if leader.resources is not None:
         yield from container_findings(f"{_LEADER}.resources", leader.resources)
 
@@ -149,6 +151,20 @@ def _env(field: str, variables: Iterable[EnvValue]) -> Iterator[Violation]:
             )
 
 
+def _node_selector(field: str, labels: Mapping[str, str]) -> Iterator[Violation]:
+    for key, value in sorted(labels.items()):
+        if not is_qualified_name(key):
+            yield invalid("backend-nodes", field, key, "is no key of a label: write name or prefix.example.com/name")
+        if not is_label_value(value):
+            yield invalid(
+                "backend-nodes",
+                f"{field}[{key}]",
+                value,
+                "is no value of a label: at most 63 letters, digits, '-', '_' and '.', with a letter or digit at both "
+                "ends",
+            )
+
+
 # --------------------------------------------------------------------------------------------------------- members
 
 
@@ -167,6 +183,7 @@ def _members(managed: Managed) -> Iterator[Violation]:
 
 
 def _group(field: str, group: MemberGroup) -> Iterator[Violation]:
+    yield from _node_selector(f"{field}.nodeSelector", group.node_selector)
     yield from positive_bytes("backend-capacity", f"{field}.capacityPerMember", group.capacity_per_member)
     if group.local_buffer_size is not None:
         yield from positive_bytes("backend-buffer", f"{field}.localBufferSize", group.local_buffer_size)

@@ -508,6 +508,9 @@ _M, _E = "spec.connection.managed", "spec.connection.external"
         (with_groups(group(capacityPerMember="0")), [("Invalid", f"{_M}.members[0].capacityPerMember")]),
         (with_groups(group(capacityPerMember="8Ei")), [("Invalid", f"{_M}.members[0].capacityPerMember")]),
         (with_groups(group(localBufferSize="-1")), [("Invalid", f"{_M}.members[0].localBufferSize")]),
+        (with_groups(group(nodeSelector={"a/b/c": "d"})), [("Invalid", f"{_M}.members[0].nodeSelector")]),
+        (with_groups(group(nodeSelector={"a": "-"})), [("Invalid", f"{_M}.members[0].nodeSelector[a]")]),
+        (with_leader(nodeSelector={f"{'x' * 254}/a": ""}), [("Invalid", f"{_M}.leader.nodeSelector")]),
         (with_groups(group(image="i ")), [("Invalid", f"{_M}.members[0].image")]),
         (with_groups(group(extraArgs={"": "1"})), [("Invalid", f"{_M}.members[0].extraArgs[]")]),
         (
