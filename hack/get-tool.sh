@@ -6,8 +6,8 @@
 set -euo pipefail
 
 case "${1:-}" in
-  helm) module=helm.sh/helm/v3 version=v3.19.5 package=helm.sh/helm/v3/cmd/helm ;;
-  promtool) module=github.com/prometheus/prometheus version=v0.313.5 package=github.com/prometheus/prometheus/cmd/promtool ;;
+  helm) module=helm.sh/helm/v3 version=v3.19.5 package=helm.sh/helm/v3/cmd/helm tags= ;;
+  promtool) module=github.com/prometheus/prometheus version=v0.313.5 package=github.com/prometheus/prometheus/cmd/promtool tags=remove_all_sd ;;
   *) echo "usage: $0 helm|promtool" >&2; exit 2 ;;
 esac
 name=$1
@@ -27,7 +27,7 @@ if [ ! -x "$bin/$name" ]; then
   mkdir -p "$bin"
   # A module of its own that only requires the tool: `go install` refuses tools whose go.mod replaces something.
   (cd "$work" && go mod init inferencecache.io/tool && go get "$module@$version" &&
-    CGO_ENABLED=0 GOWORK=off go build -mod=mod -o "$work/$name" -ldflags "-s -w" "$package") >&2
+    CGO_ENABLED=0 GOWORK=off go build -mod=mod -tags "$tags" -o "$work/$name" -ldflags "-s -w" "$package") >&2
   mv -f "$work/$name" "$bin/$name"
 fi
 printf '%s\n' "$bin/$name"
