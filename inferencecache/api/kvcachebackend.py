@@ -38,6 +38,27 @@ MEDIUM_VRAM: Final = "VRAM"
 MAX_LEADERS: Final = 5
 MAX_MEMBER_GROUPS: Final = 32
 
+LEADER_VARIABLES: Final = frozenset({"KUBERNETES_POD_NAME", "KUBERNETES_POD_NAMESPACE", "KUBERNETES_POD_IP"})
+"""Environment variables of a leader that are not a user's to set: by them it knows itself in an election."""
+MEMBER_VARIABLES: Final = frozenset(
+    {
+        *("MOONCAKE_LOCAL_HOSTNAME", "MOONCAKE_TE_META_DATA_SERVER", "MOONCAKE_MASTER", "MOONCAKE_PROTOCOL"),
+        *("MOONCAKE_GLOBAL_SEGMENT_SIZE", "MOONCAKE_LOCAL_BUFFER_SIZE", "MC_TE_METRIC"),
+        *("MOONCAKE_OFFLOAD_ENABLED", "MOONCAKE_OFFLOAD_FILE_STORAGE_PATH"),
+        *("MOONCAKE_OFFLOAD_TOTAL_SIZE_LIMIT_BYTES", "MOONCAKE_OFFLOAD_BUCKET_MAX_TOTAL_SIZE"),
+        # With a file of its own a member reads none of these.
+        "MOONCAKE_CONFIG_PATH",
+    }
+)
+"""Environment variables of a member that are not a user's to set."""
+MEMBER_SETTINGS: Final = frozenset(
+    {
+        *("local_hostname", "metadata_server", "master_server_address", "protocol"),
+        *("global_segment_size", "local_buffer_size", "enable_ssd_offload", "ssd_offload_path"),
+    }
+)
+"""Settings of a member that `extraArgs` must not override, as they say what those variables say."""
+
 _Image = Annotated[Text | None, Schema(max_length=512)]
 
 

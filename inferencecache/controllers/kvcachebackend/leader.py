@@ -22,10 +22,10 @@ from inferencecache.controllers.kvcachebackend.objects import (
     Settings,
     child,
     downward,
+    environment,
     identity,
     image_fields,
     leader_name,
-    plain_env,
     pod_template,
 )
 from inferencecache.controllers.kvcachepool.policy_file import DATA_KEY, config_map_name
@@ -146,7 +146,7 @@ def _container(backend: KVCacheBackend, managed: Managed, settings: Settings, im
         **image,
         "command": ["mooncake_master"],
         "args": args(backend.metadata.name, managed, settings.namespace),
-        "env": [*(identity_env if managed.elects else ()), *plain_env(leader.extra_env)],
+        "env": environment(identity_env if managed.elects else (), leader.extra_env),
         "ports": [
             {"name": "rpc", "containerPort": RPC_PORT, "protocol": "TCP"},
             {"name": "admin", "containerPort": ADMIN_PORT, "protocol": "TCP"},

@@ -24,6 +24,7 @@ from inferencecache.controllers.kvcachebackend.objects import (
     Settings,
     child,
     downward,
+    environment,
     group_component,
     group_name,
     identity,
@@ -31,7 +32,6 @@ from inferencecache.controllers.kvcachebackend.objects import (
     leader_address,
     leader_name,
     members_name,
-    plain_env,
     pod_template,
 )
 from inferencecache.controllers.kvcachebackend.replacing import with_fingerprint
@@ -106,7 +106,7 @@ def _container(backend: KVCacheBackend, managed: Managed, settings: Settings, po
         **image_fields(backend, group.image or backend.spec.image or settings.image),
         "command": ["mc_store_rest_server"],
         "args": [f"--port={port}", *extra],
-        "env": [*_environment(backend, managed, settings, group, transport), *plain_env(group.extra_env)],
+        "env": environment(_variables(backend, managed, settings, group, transport), group.extra_env),
         "ports": [{"name": "http", "containerPort": port, "protocol": "TCP"}],
         "readinessProbe": {"tcpSocket": {"port": "http"}, "periodSeconds": 5, "failureThreshold": 3},
         "resources": _resources(group, transport),
@@ -124,7 +124,7 @@ def _container(backend: KVCacheBackend, managed: Managed, settings: Settings, po
     return container
 
 
-def _environment(
+def _variables(
     backend: KVCacheBackend, managed: Managed, settings: Settings, group: MemberGroup, transport: str
 ) -> list[dict[str, Any]]:
     values = {

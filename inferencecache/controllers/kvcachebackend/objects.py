@@ -112,9 +112,11 @@ def image_fields(backend: KVCacheBackend, image: str) -> dict[str, str]:
     return {"image": image, "imagePullPolicy": backend.spec.image_pull_policy or _policy_of(image)}
 
 
-def plain_env(given: Iterable[EnvValue]) -> list[dict[str, Any]]:
-    """Variables as a user wrote them."""
-    return [{"name": one.name, "value": one.value} for one in given]
+def environment(rendered: Iterable[dict[str, Any]], added: Iterable[EnvValue]) -> list[dict[str, Any]]:
+    """The variables of a container. What the operator renders stands, should a user's of that name have been stored."""
+    ours = list(rendered)
+    taken = {one["name"] for one in ours}
+    return [*ours, *({"name": one.name, "value": one.value} for one in added if one.name not in taken)]
 
 
 def downward(name: str, path: str) -> dict[str, Any]:

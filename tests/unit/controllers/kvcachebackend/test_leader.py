@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from inferencecache.api.kvcachebackend import KVCacheBackend
+from inferencecache.api.kvcachebackend import LEADER_VARIABLES, KVCacheBackend
 from inferencecache.controllers.kvcachebackend.leader import SEED_SCRIPT, replicas_for_now, wanted_replicas
 from inferencecache.controllers.kvcachebackend.render import render
 from inferencecache.controllers.mooncake.policy import EMPTY_POLICY
@@ -220,6 +220,7 @@ def test_only_an_elected_leader_has_an_account_and_knows_its_pod() -> None:
         "KUBERNETES_POD_NAMESPACE": "metadata.namespace",
         "KUBERNETES_POD_IP": "status.podIP",
     }
+    assert fields.keys() == LEADER_VARIABLES
     alone = pod_spec(**ALONE)
     assert alone["automountServiceAccountToken"] is False
     assert "serviceAccountName" not in alone

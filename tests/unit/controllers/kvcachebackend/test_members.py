@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from inferencecache.api.kvcachebackend import KVCacheBackend
+from inferencecache.api.kvcachebackend import MEMBER_VARIABLES, KVCacheBackend
 from inferencecache.controllers.kvcachebackend.render import render
 from inferencecache.kube.resource import Manifest
 from tests.unit.controllers.kvcachebackend.made import GIB, SETTINGS, managed
@@ -147,6 +147,17 @@ def test_what_a_user_adds_to_a_group_reaches_its_members() -> None:
     assert found["args"] == ["--port=8080", "-D", "a=x=y", "-D", "b=2"]
     assert found["env"][-1] == {"name": "MC_LOG_LEVEL", "value": "ERROR"}
     assert pod_spec(managed(given))["tolerations"] == [{"operator": "Exists"}]
+
+
+def test_what_the_operator_renders_is_reserved_and_stands_whatever_was_stored() -> None:
+    """The API server takes no variable twice."""
+    added = [{"name": name, "value": "mine"} for name in sorted({*MEMBER_VARIABLES, "MC_LOG_LEVEL"})]
+    found = environment(managed({**TIER, "extraEnv": added}))
+    rendered = environment(managed(TIER))
+    assert rendered.keys() == MEMBER_VARIABLES - {"MOONCAKE_CONFIG_PATH"}
+    assert found == {**rendered, "MC_LOG_LEVEL": "mine", "MOONCAKE_CONFIG_PATH": "mine"}
+    names = [one["name"] for one in container(managed({**TIER, "extraEnv": added}))["env"]]
+    assert len(names) == len(set(names))
 
 
 def test_a_disk_tier_is_a_directory_that_has_to_be_there() -> None:
