@@ -1,6 +1,6 @@
 """From an engine's socket to the server's index: what a block costs the sidecar, and how much memory it keeps.
 
-    python -m bench.pipeline [--blocks 200000] [--alive 100000] [--churn 500000]
+    python -m bench.pipeline [--blocks 200000] [--alive 100000] [--churn 500000] [--outage 20] [--only CASE]
 
 A publisher in this process sends batches of 32 events with a block of 16 tokens each; the sidecar and the server are
 the real commands, as processes of their own, with the arguments of an injected sidecar. CPU seconds are the sidecar's,
@@ -10,8 +10,10 @@ user and system, from before the first batch until the server has acknowledged e
 * stores and removals: each batch stores as many blocks as it removes, which costs a call per removed block;
 * with an offload tier: the same, but removals are reported as moves to T2 (`--ignore-block-removed`).
 
-Beside them is msgspec's untyped decode of the same bytes. The last line is the memory of the sidecar after `--churn`
-blocks were stored and removed with `--alive` of them held; the figure to stay below is 80 MiB for `--churn 10000000`.
+Beside them is msgspec's untyped decode of the same bytes. Then there is the memory of the sidecar while `--churn`
+blocks are stored and removed with `--alive` of them held; the figure to stay below is 80 MiB for `--churn 10000000`.
+Last, the server is killed for `--outage` seconds while the engine goes on at a thousand blocks a second: its socket has
+to take every message at once, none may be missing in the end, and the index has to have what is held.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ import struct
 import sys
 import time
 import urllib.request
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,8 +42,10 @@ BLOCK_SIZE: Final = 16
 EVENTS: Final = 32
 PROMPT: Final = 64
 _TICKS: Final = os.sysconf("SC_CLK_TCK")
-_BATCHES_AHEAD: Final = 2_000
-"""Batches that may be on their way: as an engine does, the publisher never waits, but neither is it far ahead."""
+_AHEAD: Final = 64_000
+"""Blocks that may be on their way: as an engine does, the publisher never waits, but neither is it far ahead."""
+_GAPS: Final = "inferencecache_subscriber_gaps_total{"
+_CASES: Final = ("stores", "runs", "removals", "offload", "memory", "outage")
 
 
 class Engine:
@@ -107,6 +111,7 @@ class Sidecar:
     pid: int
     health: str
     publisher: zmq.Socket[bytes]
+    server: Server
     sequence: int = 0
 
     def state(self) -> dict[str, Any]:
@@ -115,13 +120,28 @@ class Sidecar:
             state: dict[str, Any] = json.load(answer)
             return state
 
-    async def follow(self, batches: Iterator[bytes]) -> None:
+    def gaps(self) -> int:
+        """Times that messages were missing."""
+        with urllib.request.urlopen(self.health.replace("healthz", "metrics"), timeout=60) as answer:
+            lines = answer.read().decode().splitlines()
+        return sum(int(float(line.split()[-1])) for line in lines if line.startswith(_GAPS))
+
+    def publish(self, batch: bytes) -> None:
+        """One message, which the socket takes at once or not at all."""
+        self.publisher.send_multipart([b"kv-events", struct.pack(">Q", self.sequence), batch], zmq.NOBLOCK)
+        self.sequence += 1
+
+    async def follow(self, batches: Iterator[bytes], blocks_per_batch: int) -> None:
         """Publish, and wait until the server knows everything."""
+        ahead = _AHEAD // blocks_per_batch
         for batch in batches:
-            self.publisher.send_multipart([b"kv-events", struct.pack(">Q", self.sequence), batch])
-            self.sequence += 1
-            if self.sequence % 500 == 0:
-                await until(lambda: self.sequence - self.heard() <= _BATCHES_AHEAD)
+            self.publish(batch)
+            if self.sequence % (ahead // 4 + 1) == 0:
+                await until(lambda: self.sequence - self.heard() <= ahead)
+        await self.told()
+
+    async def told(self) -> None:
+        """Wait until the server knows everything."""
         await until(lambda: self.heard() == self.sequence and self.in_step())
 
     def in_step(self) -> bool:
@@ -131,6 +151,38 @@ class Sidecar:
     def heard(self) -> int:
         """Batches that it has taken."""
         return int(self.state()["engine"][0]["messages"])
+
+
+@dataclass
+class Server:
+    """A server at an address that it keeps in each of its lives."""
+
+    grpc: int
+    admin: int
+    process: asyncio.subprocess.Process | None = None
+
+    async def start(self) -> None:
+        """Begin a life."""
+        self.process = await asyncio.create_subprocess_exec(
+            *COMMAND,
+            "server",
+            "--insecure-disable-auth",
+            f"--grpc-bind-address=127.0.0.1:{self.grpc}",
+            "--http-bind-address=127.0.0.1:0",
+            f"--snapshot-bind-address=127.0.0.1:{self.admin}",
+            stderr=asyncio.subprocess.DEVNULL,
+        )
+
+    async def die(self) -> None:
+        """End it without a word."""
+        if self.process is not None:
+            self.process.kill()
+            await self.process.wait()
+
+    def holds(self) -> int:
+        """What its index says of the replica."""
+        with urllib.request.urlopen(f"http://127.0.0.1:{self.admin}/snapshot", timeout=60) as answer:
+            return sum(replica["prefixCount"] for replica in json.load(answer)["replicas"] or ())
 
 
 @asynccontextmanager
@@ -148,32 +200,28 @@ async def process(*args: str) -> AsyncIterator[asyncio.subprocess.Process]:
 @asynccontextmanager
 async def sidecar(*args: str) -> AsyncIterator[Sidecar]:
     """A server, and a sidecar that has told it that it holds nothing."""
-    grpc, health = free_port(), free_port()
+    server, health = Server(free_port(), free_port()), free_port()
     with zmq.Context() as context, context.socket(zmq.XPUB) as publisher:
-        publisher.sndhwm = 0
         publisher.linger = 0
+        publisher.sndhwm = 100_000  # the engines' own default
         port = publisher.bind_to_random_port("tcp://127.0.0.1")
-        server_args = (
-            "--insecure-disable-auth",
-            "--http-bind-address=127.0.0.1:0",
-            "--snapshot-bind-address=127.0.0.1:0",
-        )
         told = (
             f"--engine-endpoint=tcp://127.0.0.1:{port}",
-            f"--server=127.0.0.1:{grpc}",
+            f"--server=127.0.0.1:{server.grpc}",
             "--replica-id=r",
             "--tenant-id=t",
             "--model-id=m",
             "--hash-scheme=vllm",
             f"--health-bind-address=127.0.0.1:{health}",
         )
-        async with (
-            process("server", f"--grpc-bind-address=127.0.0.1:{grpc}", *server_args),
-            process("kvevent-subscriber", *told, *args) as started,
-        ):
-            it = Sidecar(started.pid, f"http://127.0.0.1:{health}/healthz", publisher)
-            await until(lambda: _ready(it))
-            yield it
+        try:
+            await server.start()
+            async with process("kvevent-subscriber", *told, *args) as started:
+                it = Sidecar(started.pid, f"http://127.0.0.1:{health}/healthz", publisher, server)
+                await until(lambda: _ready(it))
+                yield it
+        finally:
+            await server.die()
 
 
 async def until(done: Callable[[], bool]) -> None:
@@ -193,9 +241,9 @@ async def measured(title: str, *args: str, alive: int | None, warm: int, blocks:
     """Print what a block costs, after `warm` others."""
     engine = Engine(alive, run)
     async with sidecar(*args) as it:
-        await it.follow(engine.batches(warm))
+        await it.follow(engine.batches(warm), EVENTS * run)
         before, begun = cpu_seconds(it.pid), time.monotonic()
-        await it.follow(engine.batches(blocks))
+        await it.follow(engine.batches(blocks), EVENTS * run)
         spent, elapsed = cpu_seconds(it.pid) - before, time.monotonic() - begun
         print(
             f"{title:34} {blocks / spent:10,.0f} blocks per CPU second   {spent / blocks * 1e6:6.2f} µs each"
@@ -204,15 +252,40 @@ async def measured(title: str, *args: str, alive: int | None, warm: int, blocks:
         )
 
 
-async def kept(alive: int, churn: int) -> None:
-    """Print the memory after a long life."""
+async def kept(alive: int, churn: int, *args: str, run: int = 1) -> None:
+    """Print the memory in the course of a long life."""
+    engine = Engine(alive, run)
+    async with sidecar(*args) as it:
+        print(f"memory of the sidecar, {alive:,} blocks alive {' '.join(args)}", flush=True)
+        print(f"{0:14,} blocks {resident_mib(it.pid):10.1f} MiB", flush=True)
+        for done in range(1, 11):
+            await it.follow(engine.batches(churn // 10), EVENTS * run)
+            print(f"{churn // 10 * done:14,} blocks {resident_mib(it.pid):10.1f} MiB", flush=True)
+
+
+async def outage(alive: int, seconds: float, blocks_per_second: int = 1_000) -> None:
+    """Print what becomes of the sidecar, the engine's socket and the index when the server is away."""
     engine = Engine(alive)
     async with sidecar() as it:
-        idle = resident_mib(it.pid)
-        await it.follow(engine.batches(churn))
+        await it.follow(engine.batches(alive), EVENTS)
+        before = resident_mib(it.pid)
+        await it.server.die()
+        longest, most, begun, sent = 0.0, 0.0, time.monotonic(), 0
+        while (elapsed := time.monotonic() - begun) < seconds:
+            for batch in engine.batches(max(int(elapsed * blocks_per_second) - sent, 0)):
+                at = time.perf_counter()
+                it.publish(batch)  # raises if the socket cannot take it
+                longest, sent = max(longest, time.perf_counter() - at), sent + EVENTS
+            most = max(most, resident_mib(it.pid))
+            await asyncio.sleep(0.05)
+        await it.server.start()
+        back = time.monotonic()
+        await it.told()
+        missing = it.gaps()
         print(
-            f"memory of the sidecar: {resident_mib(it.pid):.1f} MiB after {churn:,} blocks with {alive:,} alive; "
-            f"{idle:.1f} MiB before",
+            f"server away for {seconds:.0f} s, {sent:,} blocks stored and removed meanwhile: the longest send took "
+            f"{longest * 1e3:.1f} ms, {missing} gaps; {time.monotonic() - back:.1f} s after its start the server "
+            f"knew {it.server.holds():,} of {alive:,} blocks; memory {before:.1f} MiB before, {most:.1f} MiB at most",
             flush=True,
         )
 
@@ -235,15 +308,23 @@ async def main() -> None:
     parser.add_argument("--blocks", type=int, default=200_000)
     parser.add_argument("--alive", type=int, default=100_000)
     parser.add_argument("--churn", type=int, default=500_000)
+    parser.add_argument("--outage", type=float, default=20.0)
+    parser.add_argument("--only", choices=_CASES)
     options = parser.parse_args()
-    rate = raw_decode(list(Engine(None).batches(32_000)))
-    print(f"{'msgspec, untyped, decode only':34} {rate:10,.0f} events per CPU second", flush=True)
     alive, blocks = options.alive, options.blocks
-    await measured("stores", alive=None, warm=EVENTS, blocks=blocks)
-    await measured("stores, 32 blocks an event", alive=None, warm=EVENTS, blocks=blocks, run=32)
-    await measured("stores and removals", alive=alive, warm=alive, blocks=blocks)
-    await measured("with an offload tier", "--ignore-block-removed=true", alive=alive, warm=alive, blocks=blocks)
-    await kept(alive, options.churn)
+    with_tier = "--ignore-block-removed=true"
+    cases: dict[str, Callable[[], Awaitable[None]]] = {
+        "stores": lambda: measured("stores", alive=None, warm=EVENTS, blocks=blocks),
+        "runs": lambda: measured("stores, 32 blocks an event", alive=None, warm=EVENTS, blocks=blocks, run=32),
+        "removals": lambda: measured("stores and removals", alive=alive, warm=alive, blocks=blocks),
+        "offload": lambda: measured("with an offload tier", with_tier, alive=alive, warm=alive, blocks=blocks),
+        "memory": lambda: kept(alive, options.churn),
+        "outage": lambda: outage(alive, options.outage),
+    }
+    for case in [options.only] if options.only else _CASES:
+        rate = raw_decode(list(Engine(None).batches(32_000)))
+        print(f"{'msgspec, untyped, decode only':34} {rate:10,.0f} events per CPU second", flush=True)
+        await cases[case]()
 
 
 if __name__ == "__main__":
