@@ -18,6 +18,8 @@ DTYPE_FLAG: Final = "--kv-cache-dtype"
 HIERARCHICAL_FLAG: Final = "--enable-hierarchical-cache"
 DISAGGREGATION_FLAG: Final = "--disaggregation-mode"
 OFFLOADING_FLAG: Final = "--kv-offloading-size"
+HASH_SEED: Final = "PYTHONHASHSEED"
+"""Without it vLLM begins its chains of block hashes at random."""
 CONFIG_PATH: Final = "MOONCAKE_CONFIG_PATH"
 ASCEND_TRANSPORT: Final = "ascend"
 

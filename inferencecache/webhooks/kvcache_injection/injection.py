@@ -25,6 +25,7 @@ from inferencecache.webhooks.kvcache_injection.engines import (
     CONFIG_PATH,
     DISAGGREGATION_FLAG,
     DTYPE_FLAG,
+    HASH_SEED,
     HIERARCHICAL_FLAG,
     OFFLOADING_FLAG,
     Engine,
@@ -150,6 +151,18 @@ def _warnings(target: _Target, engine: Engine) -> Iterator[str]:
             f"{target.where}.args: {OFFLOADING_FLAG} replaces the connector that the webhook adds, so the engine would "
             "not use the pool: remove one or the other"
         )
+    if engine.family is Family.VLLM and not _may_set(target, HASH_SEED):
+        yield (
+            f"{target.where}.env: set {HASH_SEED} to the same value in all engines of the domain, or each computes keys "
+            "of its own for the same blocks, and none finds what another one stored"
+        )
+
+
+def _may_set(target: _Target, variable: str) -> bool:
+    """Whether a variable is set, as far as that can be seen."""
+    container = target.container
+    named = any(entry.get("name") == variable for entry in container.get("env") or [])
+    return named or variable in target.launch.assigned or bool(container.get("envFrom"))
 
 
 # ------------------------------------------------------------------------------------------------- what is written

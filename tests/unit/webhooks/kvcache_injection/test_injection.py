@@ -41,6 +41,7 @@ VARIABLES = [
     {"name": "MOONCAKE_LOCAL_HOSTNAME", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
     {"name": "MOONCAKE_TENANT_ID", "value": "qwen-72b-v2"},
 ]
+SEED = {"name": "PYTHONHASHSEED", "value": "0"}
 ANNOTATION, ARGS, COMMAND = "metadata.annotations", "spec.containers[0].args", "spec.containers[0].command"
 _REMEDY = re.compile(
     r"\b(set|remove|name|create|correct|rename|make|use|leave|start|give|try again|mount|supported values)\b"
@@ -221,10 +222,25 @@ def test_what_the_operator_has_never_heard_of_survives() -> None:
 
 
 def test_a_second_cache_that_would_take_the_connectors_place_is_warned_of() -> None:
-    (warning,) = injected(pod(args=["--kv-offloading-size", "8"])).warnings
+    (warning,) = injected(pod(args=["--kv-offloading-size", "8"], env=[SEED])).warnings
     assert "--kv-offloading-size" in warning
     assert "remove" in warning
-    assert injected(pod()).warnings == ()
+    assert injected(pod(env=[SEED])).warnings == ()
+
+
+@pytest.mark.parametrize(
+    ("engine", "container", "warned"),
+    [
+        ("vLLM", {}, True),
+        ("vLLM", {"env": [SEED]}, False),
+        ("vLLM", {"envFrom": [{"configMapRef": {"name": "c"}}]}, False),  # it may be in there
+        ("vLLM", {"command": ["env", "PYTHONHASHSEED=0", *VLLM]}, False),
+        ("SGLang", {}, False),
+    ],
+)
+def test_a_vllm_that_would_find_no_block_of_another_is_warned_of(engine: str, container: Json, warned: bool) -> None:
+    told = injected(pod(engine, **container)).warnings
+    assert ["PYTHONHASHSEED" in warning for warning in told] == ([True] if warned else [])
 
 
 # ------------------------------------------------------------------------------------------------ annotations
