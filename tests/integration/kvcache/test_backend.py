@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Iterator
 from datetime import UTC, datetime, timedelta
 
@@ -13,13 +14,18 @@ from inferencecache.api.kvcachebackend import KVCacheBackend
 from inferencecache.api.kvcachepool import KVCachePool
 from inferencecache.controllers.kvcachebackend.act import Actor, BackendIsLeaving, child_informers
 from inferencecache.controllers.kvcachebackend.objects import Settings
+from inferencecache.controllers.kvcachebackend.pods import StorePod
+from inferencecache.controllers.kvcachebackend.reconciler import BY_BACKEND, KVCacheBackendReconciler
 from inferencecache.controllers.kvcachebackend.render import render
+from inferencecache.controllers.kvcachebackend.usage import without_dangling
 from inferencecache.kube.apply import covers
 from inferencecache.kube.cache import Cache
 from inferencecache.kube.client import Client
 from inferencecache.kube.envtest import install_crds
+from inferencecache.kube.events import EVENTS
 from inferencecache.kube.kinds import DaemonSet, Deployment, Pod, Service
-from inferencecache.kube.resource import Key, Manifest
+from inferencecache.kube.manager import Manager, Options
+from inferencecache.kube.resource import Key, Manifest, path_of
 from tests.integration.kube.waiting import eventually
 from tests.integration.kvcache.backend_world import (
     IMAGE,
@@ -380,6 +386,53 @@ async def test_a_workload_that_does_not_end_is_given_up_in_the_end(
     assert await actor.remove(live, now) == (both, [])
     assert await actor.remove(live, now + timedelta(seconds=145)) == (both, [])
     assert await actor.remove(live, now + timedelta(seconds=155)) == ([], both)
+
+
+async def test_a_workload_that_never_ends_does_not_hold_its_backend_for_ever(
+    backends: BackendWorld, client: Client, namespace: str
+) -> None:
+    backend = await backends.managed()
+    async with operating(client, namespace, Dialled()):
+        await backends.says(backend, "Provisioning")
+        await backends.client.delete(KVCacheBackend.resource, backend)
+        await backends.says(backend, "Deleting")
+    later = Manager(client, options=Options(metrics_address="0", health_address="0", handle_signals=False))
+    reconciler = KVCacheBackendReconciler(
+        client=client,
+        backends=later.cache.informer(KVCacheBackend),
+        pools=later.cache.informer(KVCachePool),
+        pods=later.cache.informer(StorePod, indexes={BY_BACKEND: lambda pod: (pod.backend,)}),
+        actor=Actor(client, child_informers(later.cache, namespace), Settings(namespace, IMAGE)),
+        masters=Dialled(),
+        recorder=later.recorder("test"),
+        namespace=namespace,
+        now=lambda: datetime.now(UTC) + timedelta(hours=1),
+    )
+    running = asyncio.create_task(later.run())
+    await later.wait_started()
+    await reconciler.reconcile(backend)
+    await backends.gone(backend)
+
+    async def told() -> list[str]:
+        found = json.loads(await client.request("GET", path_of(EVENTS, "default")))["items"]
+        return [one["note"] for one in found if one["regarding"]["name"] == backend.name]
+
+    later.stop()
+    await running
+    (note,) = await eventually(told, bool)
+    assert f"Deployment {namespace}/{backend.name}-leader" in note
+    left = ["DaemonSet-member-0", "Deployment-leader"]
+    assert sorted(await backends.children(backend)) == left, "the garbage collector has them, as their owner is gone"
+
+
+async def test_the_claim_of_a_pool_that_the_cache_does_not_know_yet_stays(
+    backends: BackendWorld, client: Client
+) -> None:
+    backend = await backends.external(admin=NOWHERE)
+    pool = await backends.pool("pool", backend)
+    live = await client.get(KVCacheBackend, backend)
+    kept = await without_dangling(client, live, lambda name: False)
+    assert [one.name for one in kept.status.used_by] == [pool.name]
 
 
 async def test_nothing_is_written_for_a_backend_whose_deletion_the_cache_has_not_seen(
