@@ -153,8 +153,8 @@ def _warnings(target: _Target, engine: Engine) -> Iterator[str]:
         )
     if engine.family is Family.VLLM and not _may_set(target, HASH_SEED):
         yield (
-            f"{target.where}.env: set {HASH_SEED} to the same value in all engines of the domain, or each computes keys "
-            "of its own for the same blocks, and none finds what another one stored"
+            f"{target.where}.env: set {HASH_SEED} to the same value in all engines of the domain, or each computes "
+            "keys of its own for the same blocks, and none finds what another one stored"
         )
 
 
