@@ -327,6 +327,9 @@ async def test_spares_are_added_once_the_elected_leader_has_taken_its_place(
     await backends.leader_ready(backend)
     spec = await eventually(deployment, lambda seen: seen["replicas"] == 3)
     assert spec["strategy"]["rollingUpdate"] == {"maxSurge": 1, "maxUnavailable": 3}
+    await backends.edit(backend, leader={"replicas": 1})
+    spec = await eventually(deployment, lambda seen: seen["replicas"] == 1)
+    assert (spec["strategy"], spec["progressDeadlineSeconds"]) == ({"type": "Recreate"}, 600)
 
 
 # ----------------------------------------------------------------------------------------------------------- deletion
