@@ -175,6 +175,6 @@ def _notes(seen: Seen, state: State, now: Injection) -> Iterator[str]:
         yield "its KVCachePoolBinding, or what that leads to, cannot be read, so nothing is said of its pool"
     if seen.settings is None:
         yield (
-            "with which flags the controller wires was not to be seen, so it is taken to add no sidecars, and those are "
-            "left out of the comparison; give --kvevent-subscriber-image as the controller has it"
+            "with which flags the controller wires was not to be seen, so it is taken to add no sidecars, and those "
+            "are left out of the comparison; give --kvevent-subscriber-image as the controller has it"
         )
