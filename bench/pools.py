@@ -79,6 +79,7 @@ class PoolBench(Bench):
     """The administrators, and the one who counts."""
 
     resources = RESOURCES
+    patience = 1800.0  # a master takes longer for each tenant the more it has
 
     def __init__(self, client: Client, plane: ControlPlane, pools: int, bindings: int, told: Path) -> None:
         super().__init__(client, plane, 0)

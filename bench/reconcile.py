@@ -71,6 +71,7 @@ class Bench:
     """The user, the Deployment controller, and the one who counts."""
 
     resources = RESOURCES
+    patience = PATIENCE
 
     def __init__(self, client: Client, plane: ControlPlane, backends: int) -> None:
         self.client = client
@@ -117,7 +118,7 @@ class Bench:
 
     async def until(self, look: Callable[[], Awaitable[int]], wanted: int) -> None:
         """Wait until so many are seen. Raises `TimeoutError`."""
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(self.patience):
             while True:
                 if await look() >= wanted:
                     return

@@ -47,6 +47,7 @@ class Findings:
         blind: why none were read; empty if they were.
         scrape_tried: whether the pass got as far as to ask for them.
         gone: domains of which no entry is left on the master.
+        more: whether entries were left to the next pass.
     """
 
     outcome: Outcome
@@ -54,6 +55,7 @@ class Findings:
     blind: str = ""
     scrape_tried: bool = False
     gone: frozenset[str] = frozenset()
+    more: bool = False
 
     @property
     def no_ledger(self) -> bool:

@@ -159,7 +159,7 @@ class KVCachePoolReconciler:
         await self._writer.tell_pool(
             pool, lambda live: pool_status.served_status(live, snapshot, findings, client_endpoint, now)
         )
-        return Result(self._reobserved)
+        return Result(SOON if findings.more else self._reobserved)
 
     async def _unserved(
         self,

@@ -227,6 +227,18 @@ class Masterly(MooncakeClients):
         return [one for one in self.asked if not one.startswith("GET")]
 
 
+class Noted(Client):
+    """A client that writes down what it asks, as method and path."""
+
+    def __init__(self, client: Client) -> None:
+        super().__init__(client.connection, field_manager="inferencecache-controller")
+        self.asked: list[str] = []
+
+    async def request(self, method: str, path: str, **more: Any) -> bytes:
+        self.asked.append(f"{method} {path}")
+        return await super().request(method, path, **more)
+
+
 @asynccontextmanager
 async def operator(
     world: World,
