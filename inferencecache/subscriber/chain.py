@@ -121,7 +121,7 @@ class Chain:
         self._adapters = [BASE_MODEL]
         self._adapter_numbers = {BASE_MODEL: 0}
         self._whole_groups = {0}
-        self._origins: dict[tuple[int | str | None, ...], tuple[int, Medium] | str] = {}
+        self._origins: dict[tuple[int | str | None, ...], _Origin] = {}
         self._changes = 0
 
     @property
@@ -144,14 +144,25 @@ class Chain:
         self._changes += 1
         deltas: list[Delta] = []
         followed = self._rank(rank)
+        run: _Run | None = None
         for event in events:
             if isinstance(event, BlockStored):
-                self._store(followed, event, deltas)
-            elif isinstance(event, BlockRemoved):
+                origin = self._origin(event)
+                if run is not None and run.is_continued_by(event, origin):
+                    run.names += event.block_hashes
+                    run.tokens += event.token_ids or ()
+                    continue
+                self._store_run(followed, run, deltas)
+                run = self._store(followed, event, origin, deltas)
+                continue
+            self._store_run(followed, run, deltas)
+            run = None
+            if isinstance(event, BlockRemoved):
                 self._remove(followed, event, deltas)
             else:
                 deltas += self.clear(rank)
                 followed = self._rank(rank)
+        self._store_run(followed, run, deltas)
         return deltas
 
     def clear(self, rank: int = 0) -> list[Delta]:
@@ -194,36 +205,43 @@ class Chain:
             rank = self._ranks[number] = _Rank(self._remembered)
         return rank
 
-    def _store(self, rank: _Rank, event: BlockStored, deltas: list[Delta]) -> None:
-        origin = self._origin(event)
+    def _store(self, rank: _Rank, event: BlockStored, origin: _Origin, deltas: list[Delta]) -> _Run | None:
+        """Follow an event, or answer with its blocks as a run that has to be stored and may be continued before."""
         if isinstance(origin, str):
             self.dropped[origin] += 1
-            return
+            return None
         adapter, medium = origin
         names = event.block_hashes
         if not event.token_ids:
             self._store_known(rank, names, medium, UNKNOWN_BLOCK, deltas)
-            return
+            return None
         prefix, tokens = None, 0
         plain = _plain_blocks(event)
         if event.parent_block_hash is not None:
             parent = rank.known(event.parent_block_hash & _U64)
             if parent is None:
                 self._store_known(rank, names, medium, UNKNOWN_PARENT, deltas)
-                return
+                return None
             prefix, tokens, parent_adapter, _ = parent
             if parent_adapter == _OPAQUE:
                 plain = 0
         size = event.block_size
-        prefixes = prefix_hashes(event.token_ids, size, prefix)
-        if len(prefixes) != len(names) or tokens + len(event.token_ids) > _MAX_TOKENS:
+        full = len(event.token_ids) // size if size else 0
+        if full != len(names) or tokens + len(event.token_ids) > _MAX_TOKENS:
             self.dropped[BLOCK_COUNT] += 1
-            return
-        if plain >= len(names):
-            self._hold(rank, names, prefixes, tokens, size, adapter, medium, deltas)
-            return
+            return None
+        if plain >= full > 0:
+            return _Run(origin, names[:], event.token_ids[: full * size], size, prefix, tokens)
+        prefixes = prefix_hashes(event.token_ids, size, prefix)
         self._hold(rank, names[:plain], prefixes[:plain], tokens, size, adapter, medium, deltas)
         self._hold(rank, names[plain:], prefixes[plain:], tokens + size * plain, size, _OPAQUE, medium, deltas)
+        return None
+
+    def _store_run(self, rank: _Rank, run: _Run | None, deltas: list[Delta]) -> None:
+        if run is not None:
+            adapter, medium = run.origin
+            prefixes = prefix_hashes(run.tokens, run.size, run.prefix)
+            self._hold(rank, run.names, prefixes, run.before, run.size, adapter, medium, deltas)
 
     def _store_known(self, rank: _Rank, names: list[int], medium: Medium, otherwise: str, deltas: list[Delta]) -> None:
         """Blocks whose content this event does not tell, or that continue an unknown one."""
@@ -312,7 +330,7 @@ class Chain:
         elif best != best_before:
             deltas.append(Add(prefix, tokens, self._adapters[adapter], best))
 
-    def _origin(self, event: BlockStored) -> tuple[int, Medium] | str:
+    def _origin(self, event: BlockStored) -> _Origin:
         """Adapter and medium of an event, or the reason why it is left out. Most events are like the ones before."""
         said = (
             event.lora_id,
@@ -356,6 +374,38 @@ class Chain:
             number = self._adapter_numbers[name] = len(self._adapters)
             self._adapters.append(name)
         return number
+
+
+_Origin = tuple[int, Medium] | str
+"""Adapter and medium, or the reason why an event is left out."""
+
+
+class _Run(Struct, gc=False):
+    """Blocks of one origin, each the parent of the next: of one event, or of several that engines send for a prompt.
+
+    To follow events together that continue each other halves what a block costs.
+    """
+
+    origin: tuple[int, Medium]
+    names: list[int]
+    tokens: list[int]
+    size: int
+    prefix: int | None
+    before: int
+    """Tokens of the prefix that is continued."""
+
+    def is_continued_by(self, event: BlockStored, origin: _Origin) -> bool:
+        """Whether an event's blocks are of the same origin and follow these, all of them full and plain."""
+        tokens = event.token_ids
+        return (
+            origin is self.origin
+            and event.parent_block_hash == self.names[-1]
+            and event.block_size == self.size
+            and tokens is not None
+            and len(tokens) == self.size * len(event.block_hashes) > 0
+            and self.before + len(self.tokens) + len(tokens) <= _MAX_TOKENS
+            and _plain_blocks(event) == len(event.block_hashes)
+        )
 
 
 _BLOCK: Final = "QIHQ"
