@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -10,17 +11,23 @@ import pytest
 import yaml
 from typer.main import get_command
 
-from inferencecache.api import KVCacheBackend
+from inferencecache.adapters.registry import Settings as SidecarSettings
+from inferencecache.adapters.subscriber import subscriber_container, token_volume
+from inferencecache.api import CacheBackend, KVCacheBackend
 from inferencecache.cli.install import MANAGER_ROLE, NAMESPACE, POOL_NAMESPACE
 from inferencecache.cli.main import app
 from inferencecache.controllers.kvcachebackend.objects import Settings
 from inferencecache.controllers.kvcachebackend.render import render
+from inferencecache.kube.certificates import ValidatingWebhookConfiguration, ca_bundle_patch
 from inferencecache.kube.client import Client
 from inferencecache.kube.envtest import install_crds
-from inferencecache.kube.errors import Invalid
+from inferencecache.kube.errors import Forbidden, Invalid
+from inferencecache.kube.kinds import Namespace
+from inferencecache.kube.resource import Key
 from tests.integration.kustomized import MANIFESTS, built, container, crds_of_others, named
 
 FOLDERS = [MANIFESTS / "default", *sorted((MANIFESTS / "overlays").iterdir())]
+VALIDATING = ValidatingWebhookConfiguration.resource
 CONTROLLER, SERVER = "inference-cache-controller-manager", "inference-cache-server"
 
 each_folder = pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
@@ -261,6 +268,52 @@ def test_stores_run_where_they_may_and_ours_where_nothing_else_does() -> None:
         if one["kind"] == "Namespace"
     }
     assert standards == {NAMESPACE: "restricted", POOL_NAMESPACE: "privileged"}
+
+
+async def test_an_upgrade_leaves_the_certificates_that_the_controller_wrote(client: Client, namespace: str) -> None:
+    configuration = named(
+        built(MANIFESTS / "default"),
+        "ValidatingWebhookConfiguration",
+        "inference-cache-validating-webhook-configuration",
+    )
+    key = Key("", f"upgrade-{namespace}")
+    configuration["metadata"]["name"] = key.name
+    for webhook in configuration["webhooks"]:  # nobody answers them here
+        webhook["rules"] = [{**webhook["rules"][0], "apiGroups": ["nowhere.example"]}]
+    try:
+        live = await client.apply(configuration)
+        await client.patch(VALIDATING, key, ca_bundle_patch(live, b"trusted"), type="json")
+        configuration["webhooks"][0]["timeoutSeconds"] = 7
+        after = await client.apply(configuration)
+        assert after["webhooks"][0]["timeoutSeconds"] == 7
+        bundles = {webhook["clientConfig"]["caBundle"] for webhook in after["webhooks"]}
+        assert bundles == {base64.b64encode(b"trusted").decode()}
+    finally:
+        await client.delete(VALIDATING, key)
+
+
+async def test_an_injected_sidecar_is_admitted_where_engines_are_restricted(client: Client, namespace: str) -> None:
+    labels = {"pod-security.kubernetes.io/enforce": "restricted"}
+    await client.patch(Namespace.resource, Key("", namespace), {"metadata": {"labels": labels}})
+    settings = SidecarSettings("subscriber:1", policy_server_audience="reports")
+    backend = CacheBackend.decode({"metadata": {"name": "kv"}, "spec": {"observation": {"modelID": "m"}}})
+    sidecar, volume = subscriber_container(backend, settings, hash_scheme="vllm"), token_volume(settings)
+    assert sidecar is not None
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "engine", "namespace": namespace},
+        "spec": {
+            "serviceAccountName": "default",
+            "securityContext": {"seccompProfile": {"type": "RuntimeDefault"}},
+            "containers": [sidecar],
+            "volumes": [volume],
+        },
+    }
+    await client.apply(pod, dry_run=True)
+    del sidecar["securityContext"]
+    with pytest.raises(Forbidden, match="restricted"):
+        await client.apply(pod, dry_run=True)
 
 
 async def test_the_schema_refuses_another_runtime(client: Client, namespace: str) -> None:
