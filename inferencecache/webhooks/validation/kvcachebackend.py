@@ -7,13 +7,17 @@ taken away at the end of the list; one that turned up at another position would 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
+from inferencecache.api.core import LocalObjectReference
 from inferencecache.api.endpoint import EndpointError, parse_address
 from inferencecache.api.kvcache import ENDPOINT_ADMIN, ENDPOINT_CLIENT, listed
 from inferencecache.api.kvcachebackend import (
     ADDRESSING_LEASE,
+    LEADER_VARIABLES,
+    MEMBER_SETTINGS,
+    MEMBER_VARIABLES,
     EnvValue,
     External,
     KVCacheBackend,
@@ -24,6 +28,7 @@ from inferencecache.api.kvcachebackend import (
 from inferencecache.webhooks.validation.findings import (
     Verdict,
     Violation,
+    duplicate,
     forbidden,
     invalid,
     newly_introduced,
@@ -31,6 +36,7 @@ from inferencecache.webhooks.validation.findings import (
 )
 from inferencecache.webhooks.validation.kubernetes import is_label_value, is_qualified_name
 from inferencecache.webhooks.validation.kvcachequota import positive_bytes
+from inferencecache.webhooks.validation.overrides import env_name_complaints
 from inferencecache.webhooks.validation.resources import container_findings
 
 _CONNECTION: Final = "spec.connection"
@@ -45,7 +51,6 @@ LONGEST_NAME: Final = 63 - len("-leader")
 
 _DNS_1035 = re.compile(r"[a-z](?:[-a-z0-9]*[a-z0-9])?")
 _FLAG = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
-_ENV_NAME = re.compile(r"[!-<>-~]+")
 
 RESERVED_FLAGS: Final = frozenset(
     {
@@ -73,6 +78,7 @@ def validate_kv_cache_backend(new: KVCacheBackend, old: KVCacheBackend | None = 
 def _judge(backend: KVCacheBackend) -> Iterator[Violation]:
     connection = backend.spec.connection
     yield from _image("spec.image", backend.spec.image)
+    yield from _pull_secrets(backend.spec.image_pull_secrets)
     if connection.managed is None and connection.external is None:
         yield required("backend-connection", _CONNECTION, "needs exactly one of managed and external: set one")
     elif connection.managed is not None and connection.external is not None:
@@ -108,25 +114,34 @@ def _image(field: str, image: str | None) -> Iterator[Violation]:
         yield invalid("backend-image", field, image, "an image may not have blanks around it: remove them")
 
 
+def _pull_secrets(secrets: Sequence[LocalObjectReference]) -> Iterator[Violation]:
+    for index, secret in enumerate(secrets):
+        field = f"spec.imagePullSecrets[{index}].name"
+        if not secret.name:
+            yield required("backend-secrets", field, "name a Secret in the namespace where stores run")
+        elif secret in secrets[:index]:
+            yield duplicate("backend-secrets", field, secret.name, "the list has this Secret already: remove one")
+
+
 # ---------------------------------------------------------------------------------------------------------- leader
 
 
 def _leader(leader: Leader) -> Iterator[Violation]:
-    yield from _flags(f"{_LEADER}.extraArgs", leader.extra_args, reserved=True)
-    yield from _env(f"{_LEADER}.extraEnv", leader.extra_env)
+    yield from _flags(f"{_LEADER}.extraArgs", leader.extra_args, is_reserved)
+    yield from _env(f"{_LEADER}.extraEnv", leader.extra_env, LEADER_VARIABLES)
     yield from _node_selector(f"{_LEADER}.nodeSelector", leader.node_selector)
     if leader.resources is not None:
         yield from container_findings(f"{_LEADER}.resources", leader.resources)
 
 
-def _flags(field: str, flags: Mapping[str, str], *, reserved: bool = False) -> Iterator[Violation]:
+def _flags(field: str, flags: Mapping[str, str], reserved: Callable[[str], bool]) -> Iterator[Violation]:
     for name in sorted(flags):
         if not _FLAG.fullmatch(name):
             yield invalid(
                 "backend-flags", f"{field}[{name}]", name, "give the flag's name alone: no dashes before it, no '='"
             )
-        elif reserved and is_reserved(name):
-            yield forbidden("backend-flags", f"{field}[{name}]", "the operator sets this flag itself: remove it")
+        elif reserved(name):
+            yield forbidden("backend-flags", f"{field}[{name}]", "the operator sets this itself: remove it")
 
 
 def is_reserved(flag: str) -> bool:
@@ -140,15 +155,12 @@ def is_reserved(flag: str) -> bool:
     )
 
 
-def _env(field: str, variables: Iterable[EnvValue]) -> Iterator[Violation]:
+def _env(field: str, variables: Iterable[EnvValue], reserved: Collection[str]) -> Iterator[Violation]:
     for index, variable in enumerate(variables):
-        if variable.name and not _ENV_NAME.fullmatch(variable.name):
-            yield invalid(
-                "backend-env",
-                f"{field}[{index}].name",
-                variable.name,
-                "must be printable ASCII, without blanks and '='",
-            )
+        for complaint in env_name_complaints(variable.name):
+            yield invalid("backend-env", f"{field}[{index}].name", variable.name, complaint)
+        if variable.name in reserved:
+            yield forbidden("backend-env", f"{field}[{index}].name", "the operator sets this itself: remove it")
 
 
 def _node_selector(field: str, labels: Mapping[str, str]) -> Iterator[Violation]:
@@ -188,8 +200,8 @@ def _group(field: str, group: MemberGroup) -> Iterator[Violation]:
     if group.local_buffer_size is not None:
         yield from positive_bytes("backend-buffer", f"{field}.localBufferSize", group.local_buffer_size)
     yield from _image(f"{field}.image", group.image)
-    yield from _flags(f"{field}.extraArgs", group.extra_args)
-    yield from _env(f"{field}.extraEnv", group.extra_env)
+    yield from _flags(f"{field}.extraArgs", group.extra_args, MEMBER_SETTINGS.__contains__)
+    yield from _env(f"{field}.extraEnv", group.extra_env, MEMBER_VARIABLES)
     if len(group.local_disks) > 1:
         yield invalid(
             "backend-disks",

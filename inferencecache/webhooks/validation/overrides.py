@@ -34,7 +34,7 @@ def env_entries_are_valid(s: Subject) -> Iterator[Violation]:
         if not entry.name:
             yield required("V42", f"{field}.name", "an environment variable needs a name")
         else:
-            for complaint in _complaints(entry.name):
+            for complaint in env_name_complaints(entry.name):
                 yield invalid("V43", f"{field}.name", entry.name, complaint)
         if entry.value_from is None:
             continue
@@ -49,7 +49,8 @@ def env_entries_are_valid(s: Subject) -> Iterator[Violation]:
             yield invalid("V45", f"{field}.valueFrom", count, "exactly one source is allowed")
 
 
-def _complaints(name: str) -> Iterator[str]:
+def env_name_complaints(name: str) -> Iterator[str]:
+    """What every Kubernetes version that we run on holds against the name of an environment variable."""
     if not _ENV_NAME.fullmatch(name):
         yield ("is not an environment variable name: use letters, digits, '_', '-' and '.', not starting with a digit")
     if name in (".", ".."):

@@ -18,7 +18,6 @@ from inferencecache.controllers.kvcachebackend.objects import Settings
 from inferencecache.controllers.kvcachebackend.render import render
 from inferencecache.kube.client import Client
 from inferencecache.kube.envtest import ControlPlane
-from inferencecache.kube.resource import path_of
 from inferencecache.webhooks.validation.kvcachebackend import validate_kv_cache_backend
 from tests.integration.api.installed import install_once
 from tests.unit.api.stores import likely_stores
@@ -30,14 +29,8 @@ async def server(client: Client, control_plane: ControlPlane) -> Client:
     return client
 
 
-async def dry_run(client: Client, obj: dict[str, Any]) -> None:
-    """Have the server take an object without storing it. Raises `ApiError`."""
-    resource, key = await client.locate(obj)
-    await client.request("POST", path_of(resource, key.namespace), body=obj, params={"dryRun": "All"})
-
-
 @given(spec=likely_stores())
-@settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 async def test_the_api_server_takes_what_follows_from_any_admitted_store(
     server: Client, namespace: str, spec: dict[str, Any]
 ) -> None:
@@ -53,6 +46,6 @@ async def test_the_api_server_takes_what_follows_from_any_admitted_store(
     backend = KVCacheBackend.decode(manifest)
     if not validate_kv_cache_backend(backend).allowed:
         return
-    await dry_run(server, manifest)
+    await server.apply(manifest, dry_run=True)
     for made in render(backend, Settings(namespace, "store:1")):
-        await dry_run(server, made)
+        await server.apply(made, dry_run=True)

@@ -26,7 +26,11 @@ _FLAGS = st.dictionaries(
 )
 _ENV = st.lists(
     st.fixed_dictionaries(
-        {"name": st.sampled_from(["A", "a.b", "1A", "A B", "A=B", "MOONCAKE_MASTER", "ü", "..x", "~"])},
+        {
+            "name": st.sampled_from(
+                ["A", "a.b", "1A", "A B", "A=B", "MOONCAKE_MASTER", "KUBERNETES_POD_IP", "ü", "..x", "~"]
+            )
+        },
         optional={"value": _TEXTS},
     ),
     max_size=2,

@@ -496,10 +496,22 @@ _M, _E = "spec.connection.managed", "spec.connection.external"
             [("Invalid", f"{_E}.endpoints[0].address"), ("Invalid", f"{_E}.endpoints[1].address")],
         ),
         (backend("b", external().spec.connection.manifest(), image=" i"), [("Invalid", "spec.image")]),
+        (
+            backend("b", external().spec.connection.manifest(), imagePullSecrets=[{"name": n} for n in ("a", "", "a")]),
+            [("Required", "spec.imagePullSecrets[1].name"), ("Duplicate", "spec.imagePullSecrets[2].name")],
+        ),
         (with_leader(extraArgs={"--x": "1"}), [("Invalid", f"{_M}.leader.extraArgs[--x]")]),
         (with_leader(extraArgs={"a=b": "1"}), [("Invalid", f"{_M}.leader.extraArgs[a=b]")]),
         (with_leader(extraArgs={"enable_ha": "true"}), [("Forbidden", f"{_M}.leader.extraArgs[enable_ha]")]),
         (with_leader(extraEnv=[{"name": "A B"}]), [("Invalid", f"{_M}.leader.extraEnv[0].name")]),
+        (
+            with_leader(extraEnv=[{"name": "KUBERNETES_POD_IP", "value": "1"}]),
+            [("Forbidden", f"{_M}.leader.extraEnv[0].name")],
+        ),
+        (
+            with_groups(group(extraEnv=[{"name": "MOONCAKE_MASTER"}], extraArgs={"protocol": "tcp"})),
+            [("Forbidden", f"{_M}.members[0].extraArgs[protocol]"), ("Forbidden", f"{_M}.members[0].extraEnv[0].name")],
+        ),
         (with_leader(extraEnv=[{"name": "A=B"}]), [("Invalid", f"{_M}.leader.extraEnv[0].name")]),
         (
             with_leader(resources={"requests": {"memory": "2Gi"}, "limits": {"memory": "1Gi"}}),
