@@ -89,9 +89,10 @@ def build(settings: ControllerSettings, client: Client) -> Manager:
     if settings.enable_kv_cache_pools:
         _pools(manager, settings)
     # Objects of a half that is off are judged all the same: they must stay editable, and their finalizers removable.
-    others = PoolHandlers(LivePools(client), dtype_owned=settings.dtype_owned).objects
-    if settings.enable_kv_cache_pools:
-        others |= PoolInjection(LiveChains(client), dtype_owned=settings.dtype_owned).paths
+    # So are Pods that ask for a pool, as nobody else answers them and without an answer they are refused.
+    pools = PoolHandlers(LivePools(client), dtype_owned=settings.dtype_owned)
+    pods = PoolInjection(LiveChains(client), dtype_owned=settings.dtype_owned)
+    others = {**pools.objects, **pods.paths}
     app = create_app(handlers, others=others, wires_pods=settings.enable_cache_backends)
     _serve(manager, app, settings, namespace)
     return manager

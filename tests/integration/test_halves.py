@@ -94,7 +94,7 @@ async def test_without_pools_caches_live_and_stores_are_left_alone(
     client, kubeconfig = installed
     async with operator(kubeconfig, tmp_path, "--no-enable-kv-cache-pools", elect=False) as running:
         await running.wait_ready()
-        assert await served(running) == {_CACHE_PODS: 200, _POOL_PODS: 404, _CACHE_KINDS: 200, _POOL_KINDS: 200}
+        assert await served(running) == {_CACHE_PODS: 200, _POOL_PODS: 200, _CACHE_KINDS: 200, _POOL_KINDS: 200}
         await eventually(lambda: exists(client, "default", "cache"), bool)
         metrics = await running.metrics()
         assert 'controller="cachebackend"' in metrics
