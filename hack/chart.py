@@ -140,7 +140,7 @@ pools:
   # Where the stores of KVCacheBackends run; made by the release, open to privileged Pods.
   namespace: inference-cache-pools
 
-# Uninstalling leaves the CRDs, and with them all objects, where they are.
+# Uninstalling leaves the CRDs, and with them all objects, and the stores' namespace where they are.
 crds:
   install: true
 
@@ -165,7 +165,14 @@ def _base(manifests: Path) -> list[Manifest]:
     folders = [manifests / name for name in ("rbac", "webhook", "controller", "server")]
     files = [manifests / "default" / "namespaces.yaml", *(file for folder in folders for file in _resources(folder))]
     documents = [document for file in files for document in _load(file)]
-    return [one for one in documents if (one["kind"], one["metadata"]["name"]) != ("Namespace", NAMESPACE)]
+    documents = [one for one in documents if (one["kind"], one["metadata"]["name"]) != ("Namespace", NAMESPACE)]
+    return [_kept(one) if one["kind"] == "Namespace" else one for one in documents]
+
+
+def _kept(manifest: Manifest) -> Manifest:
+    """With the mark that a release which ends leaves it where it is: others have something in it."""
+    manifest["metadata"].setdefault("annotations", {})["helm.sh/resource-policy"] = "keep"
+    return manifest
 
 
 def _resources(folder: Path) -> list[Path]:
@@ -323,9 +330,8 @@ def _files(manifests: Path) -> dict[Path, str]:
     }
     for path in _resources(manifests / "crd"):
         (crd,) = _load(path)
-        crd["metadata"].setdefault("annotations", {})["helm.sh/resource-policy"] = "keep"
         half = "caches" if crd["spec"]["group"] == GROUP else "pools"
-        files[Path("files") / "crds" / half / path.name] = _dump(crd)
+        files[Path("files") / "crds" / half / path.name] = _dump(_kept(crd))
     return files
 
 
