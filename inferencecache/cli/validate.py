@@ -9,6 +9,8 @@ import typer
 
 if TYPE_CHECKING:
     from inferencecache.api.model import CustomObject
+    from inferencecache.cli.offline import Admitted
+    from inferencecache.webhooks.validation import Verdict
 
 T = TypeVar("T", bound="CustomObject")
 
@@ -21,7 +23,7 @@ def validate(
     ] = None,
 ) -> None:
     """Judge custom resources as admission would: one line per violation, path: Kind: message; exit 1 if any."""
-    from inferencecache.cli.offline import Admitted, admit, fail, load_or_fail
+    from inferencecache.cli.offline import admit, fail, load_or_fail
 
     documents = load_or_fail(filename)
     admitted = [one for document in documents if (one := admit(document)) is not None]
@@ -44,79 +46,66 @@ def validate(
         raise typer.Exit(1)
 
 
-def _identity(one: Any) -> tuple[str, str, str]:
+def _identity(one: Admitted) -> tuple[str, str, str]:
     metadata = one.manifest["metadata"]
     return one.kind.resource.kind, metadata.get("namespace") or "", metadata.get("name") or ""
 
 
-def _judge(one: Any, stored: Any, all_admitted: Sequence[Any]) -> tuple[list[str], list[str]]:
+def _judge(one: Admitted, stored: Admitted | None, admitted: Sequence[Admitted]) -> tuple[list[str], list[str]]:
     """The violations and the warnings of one object, as lines."""
-    from inferencecache.adapters.registry import load_adapters
-    from inferencecache.api import (
-        CacheBackend,
-        CachePolicy,
-        CacheTenant,
-        KVCacheBackend,
-        KVCachePool,
-        KVCachePoolBinding,
-    )
     from inferencecache.api.schema_check import check_schema
     from inferencecache.cli.offline import added_to
-    from inferencecache.webhooks.validation import (
-        Verdict,
-        validate_cache_backend,
-        validate_cache_policy,
-        validate_cache_tenant,
-    )
-    from inferencecache.webhooks.validation.kvcachebackend import validate_kv_cache_backend
-    from inferencecache.webhooks.validation.kvcachepool import validate_kv_cache_pool
-    from inferencecache.webhooks.validation.kvcachepoolbinding import (
-        Claim,
-        Neighbourhood,
-        validate_kv_cache_pool_binding,
-    )
 
     warnings = [f'unknown field "{path}" is dropped' for path in one.unknown]
     if one.object is None:
         # The API server does not ask webhooks about an object that its schema refuses. Where only rules of the schema
         # are broken, which the webhooks know as well and say more about, the user is told all at once.
         return [f"{violation.field}: {violation.message}" for violation in one.violations], warnings
-
-    def others(kind: type[T]) -> list[T]:
-        return [other for other in everywhere(kind) if other.metadata.namespace == one.object.metadata.namespace]
-
-    def everywhere(kind: type[T]) -> list[T]:
-        return [other.object for other in all_admitted if other is not one and isinstance(other.object, kind)]
-
-    before = stored.object if stored is not None else None
-    match one.object:
-        case CacheBackend():
-            verdict = validate_cache_backend(
-                one.object, before, runtimes=load_adapters()[0], neighbours=others(CacheBackend)
-            )
-        case CachePolicy():
-            verdict = validate_cache_policy(one.object, before, siblings=others(CachePolicy))
-        case CacheTenant():
-            verdict = validate_cache_tenant(one.object, before, siblings=others(CacheTenant))
-        case KVCacheBackend():
-            verdict = validate_kv_cache_backend(one.object, before)
-        case KVCachePool():
-            named = {backend.metadata.name: backend for backend in everywhere(KVCacheBackend)}
-            backend = next((named[name] for name in one.object.spec.backends[:1] if name in named), None)
-            verdict = validate_kv_cache_pool(one.object, before, backend=backend, looked=False)
-        case KVCachePoolBinding():
-            around = Neighbourhood(
-                pools={pool.metadata.name: pool for pool in everywhere(KVCachePool)},
-                backends={backend.metadata.name: backend for backend in everywhere(KVCacheBackend)},
-                claims=tuple(map(Claim.of, everywhere(KVCachePoolBinding))),
-                complete=False,
-            )
-            verdict = validate_kv_cache_pool_binding(one.object, before, dtype_owned=True, around=around)
-        case _:
-            verdict = Verdict()
+    others = [other.object for other in admitted if other is not one and other.object is not None]
+    verdict = _verdict(one.object, stored.object if stored is not None else None, others)
     told = {found.field for found in verdict.violations}
-    before_it = stored.manifest if stored is not None else None
-    rules = check_schema(one.kind, one.manifest, before_it, added=added_to(one.kind))
+    before = stored.manifest if stored is not None else None
+    rules = check_schema(one.kind, one.manifest, before, added=added_to(one.kind))
     lines = [f"{found.field}: {found.message}" for found in verdict.violations]
     lines += [f"{found.field}: {found.message}" for found in rules if found.field not in told]
     return lines, [*warnings, *verdict.warnings]
+
+
+def _verdict(obj: CustomObject, old: Any, others: Sequence[CustomObject]) -> Verdict:
+    """What the webhook of the object's kind says, with the other documents for a cluster."""
+    from inferencecache import api
+    from inferencecache.adapters.registry import load_adapters
+    from inferencecache.webhooks import validation
+    from inferencecache.webhooks.validation import kvcachebackend, kvcachepool, kvcachepoolbinding
+
+    def everywhere(kind: type[T]) -> list[T]:
+        return [other for other in others if isinstance(other, kind)]
+
+    def beside(kind: type[T]) -> list[T]:
+        return [other for other in everywhere(kind) if other.metadata.namespace == obj.metadata.namespace]
+
+    def named(kind: type[T]) -> dict[str, T]:
+        return {other.metadata.name: other for other in everywhere(kind)}
+
+    match obj:
+        case api.CacheBackend():
+            runtimes, _ = load_adapters()
+            return validation.validate_cache_backend(obj, old, runtimes=runtimes, neighbours=beside(api.CacheBackend))
+        case api.CachePolicy():
+            return validation.validate_cache_policy(obj, old, siblings=beside(api.CachePolicy))
+        case api.CacheTenant():
+            return validation.validate_cache_tenant(obj, old, siblings=beside(api.CacheTenant))
+        case api.KVCacheBackend():
+            return kvcachebackend.validate_kv_cache_backend(obj, old)
+        case api.KVCachePool():
+            backend = named(api.KVCacheBackend).get(obj.backend or "")
+            return kvcachepool.validate_kv_cache_pool(obj, old, backend=backend, looked=False)
+        case api.KVCachePoolBinding():
+            around = kvcachepoolbinding.Neighbourhood(
+                pools=named(api.KVCachePool),
+                backends=named(api.KVCacheBackend),
+                claims=tuple(map(kvcachepoolbinding.Claim.of, everywhere(api.KVCachePoolBinding))),
+                complete=False,
+            )
+            return kvcachepoolbinding.validate_kv_cache_pool_binding(obj, old, dtype_owned=True, around=around)
+    return validation.Verdict()
