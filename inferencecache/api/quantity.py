@@ -56,7 +56,7 @@ class Quantity:
 
     def __int__(self) -> int:
         """The amount in whole units, rounded up, as Kubernetes reads the number of bytes."""
-        return self.ceil_div(1)
+        return -(-self.value.numerator // self.value.denominator)
 
     def __eq__(self, other: object) -> bool:
         return self.value == other.value if isinstance(other, Quantity) else NotImplemented

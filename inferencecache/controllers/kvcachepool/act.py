@@ -5,7 +5,7 @@ Nothing is sent where nothing differs. An object that is gone needs nothing writ
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +17,7 @@ from inferencecache.controllers.dataplane.fan_out import write_each
 from inferencecache.controllers.kvcachepool.visit import MovedOn
 from inferencecache.kube.client import Client
 from inferencecache.kube.errors import KubeError, NotFound
-from inferencecache.kube.finalizers import add_finalizer, has_finalizer, is_being_deleted, remove_finalizer
+from inferencecache.kube.finalizers import add_finalizer, remove_finalizer
 from inferencecache.kube.resource import Key
 from inferencecache.kube.status import write_status
 
@@ -28,12 +28,11 @@ class Writer:
 
     client: Client
 
-    async def hold(self, objects: Iterable[KVCachePool | KVCachePoolBinding]) -> list[Key]:
-        """Put the finalizer on everything that is not being deleted; the keys of what had none.
+    async def hold(self, bare: Sequence[KVCachePool | KVCachePoolBinding]) -> list[Key]:
+        """Put the finalizer on what has none; the keys of all that.
 
         Raises `MovedOn` if something is not what was seen: nothing may be registered for it.
         """
-        bare = [one for one in objects if not is_being_deleted(one) and not has_finalizer(one, k.FINALIZER)]
         held: list[Key] = []
 
         async def hold(obj: KVCachePool | KVCachePoolBinding) -> None:

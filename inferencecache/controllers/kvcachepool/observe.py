@@ -8,8 +8,7 @@ Nothing here wakes a pass when a backend changes: passes look again by themselve
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from inferencecache.api.kvcachebackend import KVCacheBackend
@@ -20,39 +19,42 @@ from inferencecache.kube.cache import Cache
 from inferencecache.kube.client import Client
 from inferencecache.kube.errors import NotFound
 from inferencecache.kube.informer import Change, Informer
-from inferencecache.kube.resource import Key
+from inferencecache.kube.resource import K, Key
 
 _BY_BACKEND: Final = "backend"
 _BY_POOL: Final = "pool"
 
 
-@dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What a pass may look at."""
+    """What a pass may look at; the kinds may be missing from the cluster."""
 
-    client: Client
-    pools: Informer[KVCachePool]
-    bindings: Informer[KVCachePoolBinding]
-    backends: Informer[KVCacheBackend]
-
-    @classmethod
-    def of(cls, client: Client, cache: Cache) -> Surroundings:
-        """Have a cache follow all that is looked at; the kinds may be missing from the cluster."""
-        return cls(
-            client,
-            cache.informer(KVCachePool, optional=True, indexes={_BY_BACKEND: _backends}),
-            cache.informer(KVCachePoolBinding, optional=True, indexes={_BY_POOL: _pool}),
-            cache.informer(KVCacheBackend, optional=True),
+    def __init__(self, client: Client, cache: Cache) -> None:
+        self._client = client
+        self.pools: Informer[KVCachePool] = cache.informer(KVCachePool, optional=True, indexes={_BY_BACKEND: _backends})
+        self.bindings: Informer[KVCachePoolBinding] = cache.informer(
+            KVCachePoolBinding, optional=True, indexes={_BY_POOL: _pool}
         )
+        self.backends: Informer[KVCacheBackend] = cache.informer(KVCacheBackend, optional=True)
+        self._snapshots: dict[str, Snapshot] = {}
+        self.pools.on_change(self._pool_changed)
+        self.bindings.on_change(self._binding_changed)
 
     def bindings_of(self, pool: str) -> list[KVCachePoolBinding]:
         """The Bindings that name a pool."""
         return self.bindings.by_index(_BY_POOL, pool)
 
     def snapshot(self, backend: str) -> Snapshot:
-        """Everything that is claimed on a backend's master."""
-        pools = self.pools.by_index(_BY_BACKEND, backend)
-        return Snapshot.of(pools, (one for pool in pools for one in self.bindings_of(pool.metadata.name)))
+        """Everything that is claimed on a backend's master.
+
+        It is gathered anew when a claim changes, not when a figure does: what its objects say of the master may be old.
+        """
+        known = self._snapshots.get(backend)
+        if known is None:
+            pools = self.pools.by_index(_BY_BACKEND, backend)
+            known = Snapshot.of(pools, (one for pool in pools for one in self.bindings_of(pool.metadata.name)))
+            if pools:
+                self._snapshots[backend] = known
+        return known
 
     async def pool_is_gone(self, key: Key) -> bool:
         """Whether there is no such pool."""
@@ -65,42 +67,66 @@ class Surroundings:
         if found is not None:
             return found
         try:
-            return await self.client.get(KVCacheBackend, key)
+            return await self._client.get(KVCacheBackend, key)
         except NotFound:
             return None
 
     async def _absent(self, kind: type[KVCachePool], key: Key) -> bool:
         try:
-            await self.client.get(kind, key)
+            await self._client.get(kind, key)
         except NotFound:
             return True
         return False
 
+    def _pool_changed(self, change: Change[KVCachePool]) -> None:
+        if _differ(change, _claims_of_pool):
+            for pool in (change.old, change.new):
+                self._forget(pool)
+
+    def _binding_changed(self, change: Change[KVCachePoolBinding]) -> None:
+        if _differ(change, _claims_of_binding):
+            for binding in (change.old, change.new):
+                if binding is not None:
+                    self._forget(self.pools.get(Key("", binding.pool)))
+
+    def _forget(self, pool: KVCachePool | None) -> None:
+        for backend in pool.spec.backends if pool is not None else ():
+            self._snapshots.pop(backend, None)
+
 
 def pool_needs_a_pass(change: Change[KVCachePool]) -> bool:
     """A new pool, a changed spec, or the start of a deletion; not what passes write, and not the end (spec 10 §3)."""
-    if change.new is None:
-        return False
-    return change.old is None or _moved(change)
+    return change.new is not None and _differ(change, _wish)
 
 
 def binding_needs_a_pass(change: Change[KVCachePoolBinding]) -> bool:
     """Anything but what passes write: a Binding comes, goes, changes its spec, or workloads take it up or leave it."""
-    if change.new is None or change.old is None:
-        return True
-    return _moved(change) or change.old.status.used_by != change.new.status.used_by
-
-
-def _moved(change: Change[KVCachePool] | Change[KVCachePoolBinding]) -> bool:
-    if change.old is None or change.new is None:
-        return True
-    before, after = change.old.metadata, change.new.metadata
-    return (before.generation, before.deletion_timestamp) != (after.generation, after.deletion_timestamp)
+    return _differ(change, lambda binding: (_wish(binding), binding.status.used_by))
 
 
 def pool_of(binding: KVCachePoolBinding) -> Iterable[Key]:
     """The pool that a Binding names, whether it exists or not."""
     return (Key("", binding.pool),) if binding.pool else ()
+
+
+def _differ(change: Change[K], part: Callable[[K], object]) -> bool:
+    """Whether an object came, went, or differs in a part of it."""
+    if change.old is None or change.new is None:
+        return True
+    return part(change.old) != part(change.new)
+
+
+def _wish(obj: KVCachePool | KVCachePoolBinding) -> object:
+    """What users change of an object: its spec, and that it is to go."""
+    return obj.metadata.generation, obj.metadata.deletion_timestamp
+
+
+def _claims_of_pool(pool: KVCachePool) -> object:
+    return _wish(pool), pool.metadata.finalizers, pool.status.domains
+
+
+def _claims_of_binding(binding: KVCachePoolBinding) -> object:
+    return _wish(binding), binding.metadata.finalizers, binding.status.used_by
 
 
 def _backends(pool: KVCachePool) -> Iterable[str]:

@@ -63,6 +63,7 @@ class PolicyFiles:
             ConfigMap, namespace=namespace, labels={k.LABEL_TYPE: k.TYPE_BACKENDS}
         )
         self._written: dict[Key, ConfigMap] = {}
+        self._settled: dict[Key, tuple[Mapping[str, int], str, str]] = {}
 
     async def tenants(self, backend: str) -> dict[str, int]:
         """Bytes by tenant, as the document lists them now; nothing if there is none."""
@@ -78,11 +79,13 @@ class PolicyFiles:
     async def write(self, backend: KVCacheBackend, tenants: Mapping[str, int]) -> None:
         """Have the document list exactly these. Raises `PolicyRefused`."""
         key = self._key(backend.metadata.name)
+        latest = self._latest(key)
+        state = (tenants, backend.metadata.uid, latest.metadata.resource_version if latest is not None else "")
+        if self._settled.get(key) == state:
+            return
         try:
             wanted = config_map(backend, self._namespace, render(tenants.items()))
-            written = await apply_child(
-                self._client, wanted, self._latest(key), backend, _AUTHORITATIVE, blocks_deletion=False
-            )
+            written = await apply_child(self._client, wanted, latest, backend, _AUTHORITATIVE, blocks_deletion=False)
         except (PolicyError, Forbidden, Invalid, NotFound) as error:
             raise PolicyRefused(f"ConfigMap {key}: {error}") from error
         except ChildConflict as error:
@@ -91,6 +94,9 @@ class PolicyFiles:
             raise refused from error
         if written is not None:
             self._written[key] = msgspec.convert(written, ConfigMap)
+        elif latest is not None:
+            # Rendering thousands of tenants and comparing them takes a while, and siblings come one after another.
+            self._settled[key] = state
 
     def _key(self, backend: str) -> Key:
         return Key(self._namespace, config_map_name(backend))

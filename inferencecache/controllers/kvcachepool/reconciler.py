@@ -101,7 +101,8 @@ class KVCachePoolReconciler:
     # --------------------------------------------------------------------------------------------------------- serving
 
     async def _serve(self, pool: KVCachePool) -> Result:
-        await self._writer.hold([pool])
+        if not has_finalizer(pool, k.FINALIZER):
+            await self._writer.hold([pool])
         if pool.backend is None:
             return await self._unserved(pool, None, pool_status.not_singular(pool))
         with self._masters.turn(pool.backend) as master:
@@ -119,10 +120,10 @@ class KVCachePoolReconciler:
             left = snapshot.without(leaving)
             return await self._unserved(pool, left, pool_status.not_found(name), gone=left.registered)
         # A sibling that has not had a pass of its own yet: its Bindings' quotas are written in this one.
-        pools = [one for one in snapshot.pools.values() if one.backend is not None and not is_being_deleted(one)]
+        siblings = [one for one in snapshot.bare_publishers if one.metadata.name != pool.metadata.name]
         try:
-            await self._writer.hold(one for one in pools if one.metadata.name != pool.metadata.name)
-            await self._writer.claim(backend, pools)
+            await self._writer.hold(siblings)
+            await self._writer.claim(backend, snapshot.publishers)
         except NotFound:
             return Result(SOON)
         client_endpoint = backend.address(k.ENDPOINT_CLIENT) or ""
@@ -131,7 +132,7 @@ class KVCachePoolReconciler:
             outcome = DECLARED_OFF if backend.multi_tenant is False else None
             claim = pool_status.not_published(name)
             return await self._unserved(pool, snapshot, claim, client_endpoint=client_endpoint, outcome=outcome)
-        held = await self._writer.hold(snapshot.all_bindings)
+        held = await self._writer.hold(snapshot.bare_bindings)
         try:
             admin = self._masters.admin(address)
             findings = await self._visitor.visit(master, admin, backend, snapshot, held)
@@ -218,7 +219,9 @@ class KVCachePoolReconciler:
             return {} if live.releasing else binding_status(live, sight(live), now)
 
         await self._writer.release_all(one for one in releasing if verdicts[Key.of(one)] is Release.FREE)
-        told = [one for one in own if verdicts.get(Key.of(one)) is not Release.FREE]
+        staying = [Key.of(one) for one in own if verdicts.get(Key.of(one)) is not Release.FREE]
+        # The snapshot knows their claims, not what their statuses say by now.
+        told = [live for key in staying if (live := self._around.bindings.get(key)) is not None]
         trouble = await self._writer.tell_bindings(told, decide)
         if trouble is not None:
             raise trouble

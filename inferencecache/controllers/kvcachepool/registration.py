@@ -36,7 +36,7 @@ def register(
         reobserved: how soon a pool is looked at again.
         shared_for: how long what a master said serves sibling pools as well.
     """
-    surroundings = Surroundings.of(manager.client, manager.cache)
+    surroundings = Surroundings(manager.client, manager.cache)
     reconciler = KVCachePoolReconciler(
         client=manager.client,
         surroundings=surroundings,

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from inferencecache.api import kvcache as k
 from inferencecache.api.kvcachepool import DomainStatus, KVCachePool
 from inferencecache.api.kvcachepoolbinding import KVCachePoolBinding
 from inferencecache.kube.resource import Key
@@ -37,6 +38,29 @@ class Snapshot:
                 grouped[binding.pool].append(binding)
         return cls(by_name, {name: tuple(sorted(group, key=Key.of)) for name, group in grouped.items()})
 
+    @cached_property
+    def publishers(self) -> tuple[KVCachePool, ...]:
+        """The pools that use the backend, those aside that are leaving it."""
+        return tuple(
+            pool
+            for _, pool in sorted(self.pools.items())
+            if pool.backend is not None and pool.metadata.deletion_timestamp is None
+        )
+
+    @cached_property
+    def bare_publishers(self) -> tuple[KVCachePool, ...]:
+        """Those of them that could vanish at any time."""
+        return tuple(pool for pool in self.publishers if k.FINALIZER not in pool.metadata.finalizers)
+
+    @cached_property
+    def bare_bindings(self) -> tuple[KVCachePoolBinding, ...]:
+        """The live Bindings that could vanish at any time."""
+        return tuple(
+            binding
+            for binding in self.all_bindings
+            if binding.metadata.deletion_timestamp is None and k.FINALIZER not in binding.metadata.finalizers
+        )
+
     def without(self, bindings: Iterable[KVCachePoolBinding]) -> Snapshot:
         """The same, when these are gone."""
         gone = {Key.of(binding) for binding in bindings}
@@ -54,7 +78,7 @@ class Snapshot:
         for binding in self.all_bindings:
             if not binding.releasing and binding.spec.domain.name:
                 found.setdefault(binding.spec.domain.name, []).append(binding)
-        return {domain: tuple(sorted(claimants, key=Key.of)) for domain, claimants in found.items()}
+        return {domain: tuple(claimants) for domain, claimants in found.items()}
 
     @cached_property
     def contested(self) -> frozenset[str]:
@@ -96,7 +120,7 @@ class Snapshot:
     def rivals(self, binding: KVCachePoolBinding) -> tuple[Key, ...]:
         """The other Bindings that claim the same domain."""
         claimants = self.claims.get(binding.spec.domain.name, ())
-        return tuple(Key.of(other) for other in claimants if Key.of(other) != Key.of(binding))
+        return tuple(sorted(Key.of(other) for other in claimants if Key.of(other) != Key.of(binding)))
 
     # ------------------------------------------------------------------------------------------- one pool's part of it
 

@@ -273,7 +273,7 @@ class Driven:
         self._masters = masters
         self.reconciler = KVCachePoolReconciler(
             client=client,
-            surroundings=Surroundings.of(client, self._cache),
+            surroundings=Surroundings(client, self._cache),
             policies=PolicyFiles(client, self._cache, world.namespace),
             masters=Masters(masters, window=0),
         )
