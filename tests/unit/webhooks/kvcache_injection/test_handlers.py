@@ -91,6 +91,13 @@ async def test_a_pod_that_does_not_ask_passes_untouched_and_unasked(label: str |
     assert chains.asked == []
 
 
+async def test_only_a_pods_creation_is_of_interest() -> None:
+    stored = injected(pod()).pod
+    response = await ask(app_over(Chains()), MUTATING_PATH, stored, "team-a", operation="UPDATE", old=stored)
+    assert response["allowed"]
+    assert "patch" not in response
+
+
 @pytest.mark.parametrize(
     ("changed", "behind", "reason"),
     [
