@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple, Protocol, TypeAlias, TypeVar
+from urllib.parse import quote
 
 Manifest: TypeAlias = dict[str, Any]
 """A Kubernetes object as plain JSON values, written the way a user would write its YAML."""
@@ -89,14 +90,20 @@ def api_version(resource: Resource) -> str:
 def path_of(resource: Resource, namespace: str = "", name: str = "", subresource: str = "") -> str:
     """The request path of a collection (no `name`), an object, or a subresource of an object.
 
-    An empty `namespace` of a namespaced resource addresses the collection across all namespaces.
+    An empty `namespace` of a namespaced resource addresses the collection across all namespaces. Names are encoded: one
+    that somebody wrote into a spec may hold anything, and `a?b` must not lead to the object `a`.
     """
     parts = ["/apis", resource.group, resource.version] if resource.group else ["/api", resource.version]
     if namespace and resource.namespaced:
-        parts += ["namespaces", namespace]
+        parts += ["namespaces", _segment(namespace)]
     parts.append(resource.plural)
     if name:
-        parts.append(name)
+        parts.append(_segment(name))
     if subresource:
         parts.append(subresource)
     return "/".join(parts)
+
+
+def _segment(name: str) -> str:
+    # Names of roles have colons, which a path may hold as they are.
+    return quote(name, safe=":")

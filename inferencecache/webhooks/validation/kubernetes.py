@@ -30,10 +30,16 @@ _SIZE_DIVISORS: Final = frozenset(
 )
 _NAME: Final = r"[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
 _PREFIX: Final = r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?(?:\.[a-z0-9](?:[-a-z0-9]*[a-z0-9])?)*"
+_SUBDOMAIN: Final = re.compile(_PREFIX)
 _QUALIFIED: Final = re.compile(rf"(?:{_PREFIX}/)?{_NAME}")
 _LABEL_VALUE: Final = re.compile(rf"(?:{_NAME})?")
 _LONGEST_PREFIX: Final = 253
 _KEY: Final = re.compile(r"[-._a-zA-Z0-9]{1,253}")
+
+
+def is_subdomain(text: str) -> bool:
+    """Whether a text can be the name of an object of any of our kinds."""
+    return len(text) <= _LONGEST_PREFIX and _SUBDOMAIN.fullmatch(text) is not None
 
 
 def is_qualified_name(text: str) -> bool:

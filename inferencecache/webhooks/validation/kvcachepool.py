@@ -19,6 +19,7 @@ from inferencecache.webhooks.validation.findings import (
     not_found,
     required,
 )
+from inferencecache.webhooks.validation.kubernetes import is_subdomain
 from inferencecache.webhooks.validation.kvcachequota import positive_bytes
 
 _BACKENDS = "spec.backends"
@@ -63,6 +64,13 @@ def _shape(pool: KVCachePool) -> Iterator[Violation]:
     for index, name in enumerate(backends):
         if not name:
             yield required("pool-names", f"{_BACKENDS}[{index}]", "name a KVCacheBackend")
+        elif not is_subdomain(name):
+            yield invalid(
+                "pool-names",
+                f"{_BACKENDS}[{index}]",
+                name,
+                "this cannot be the name of an object: give that of a KVCacheBackend",
+            )
     yield from positive_bytes("pool-total", "spec.quota.total", pool.spec.quota.total)
 
 

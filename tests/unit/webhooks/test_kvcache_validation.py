@@ -136,6 +136,7 @@ def endpoint(name: str, address: str = "store.example.com:50051") -> Json:
         (["a", "b"], [("Invalid", "spec.backends")]),
         ([""], [("Required", "spec.backends[0]")]),
         (["a", ""], [("Invalid", "spec.backends"), ("Required", "spec.backends[1]")]),
+        *(([name], [("Invalid", "spec.backends[0]")]) for name in ("b?x", "../b", "b/status", "B", "b b", "b" * 254)),
     ],
 )
 def test_a_pool_has_exactly_one_named_backend(backends: list[str], expected: list[tuple[str, str]]) -> None:
