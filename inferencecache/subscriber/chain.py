@@ -59,6 +59,8 @@ _MAX_TOKENS: Final = 2**31 - 1
 _U64: Final = 2**64 - 1
 _OPAQUE: Final = 2**16 - 1  # in place of an adapter: followed, never indexed
 _REMEMBERED: Final = 4_096
+_REMEMBERED_MOVES: Final = 65_536
+_MOVED: Final = 1 << 63  # beside the time of a removed block that was said to be in T2 from then on
 _ORIGINS: Final = 1_024
 
 
@@ -103,19 +105,24 @@ class Chain:
         offloads: what leaves the GPU is taken to stay on in host memory, as there is an offload tier that does not
             tell (`--ignore-block-removed`): it is reported as T2 and then forgotten, so that it goes when the index's
             time for it is over. What is known to be in another medium is reported by that.
-        remembered: how many removed blocks of a rank may still be continued.
+        remembered: how many removed blocks of a rank may still be continued; with `offloads`, of as many it is known
+            that they were said to be in T2. At least the last so many are remembered, at most twice as many.
 
     Attributes:
         dropped: events that were left out, wholly or in part, counted by the reasons above.
     """
 
     def __init__(
-        self, *, adapter_names: Mapping[int, str] | None = None, offloads: bool = False, remembered: int = _REMEMBERED
+        self,
+        *,
+        adapter_names: Mapping[int, str] | None = None,
+        offloads: bool = False,
+        remembered: int | None = None,
     ) -> None:
         self.dropped: Counter[str] = Counter()
         self._adapter_names = adapter_names or {}
         self._offloads = offloads
-        self._remembered = remembered
+        self._remembered = remembered or (_REMEMBERED_MOVES if offloads else _REMEMBERED)
         self._ranks: dict[int, _Rank] = {}
         self._holds = Holds()
         self._adapters = [BASE_MODEL]
@@ -134,8 +141,8 @@ class Chain:
         """What is kept in memory: blocks, holds, and removed blocks that are remembered."""
         return len(self._holds) + sum(rank.entries for rank in self._ranks.values())
 
-    def apply(self, events: Sequence[Event], rank: int = 0) -> list[Delta]:
-        """Follow one batch of a rank's events.
+    def apply(self, events: Sequence[Event], rank: int = 0, timestamp_us: int = 0) -> list[Delta]:
+        """Follow one batch of a rank's events, as of a time in microseconds since 1970; 0 is an unknown one.
 
         Returns:
             What to tell the index, in this order. Of several deltas for one prefix and adapter the last one stands, and
@@ -158,7 +165,7 @@ class Chain:
             self._store_run(followed, run, deltas)
             run = None
             if isinstance(event, BlockRemoved):
-                self._remove(followed, event, deltas)
+                self._remove(followed, event, timestamp_us, deltas)
             else:
                 deltas += self.clear(rank)
                 followed = self._rank(rank)
@@ -179,7 +186,7 @@ class Chain:
             return [Clear()]
         if gone is None or not gone.blocks.size:
             return []
-        for prefix, _, adapter, media in gone.blocks:
+        for _, prefix, _, adapter, media in gone.blocks:
             if adapter != _OPAQUE:
                 self._holds.change(prefix, adapter, tiers_in(media), 0)
         return [Clear(), *self.holds()]
@@ -192,12 +199,29 @@ class Chain:
         """
         changes = self._changes
         for rank in self._ranks.values():
-            for prefix, tokens, adapter, _ in rank.blocks:
+            for _, prefix, tokens, adapter, _ in rank.blocks:
                 if changes != self._changes:
                     raise RuntimeError("the chain changed while its holds were read")
                 tier = None if adapter == _OPAQUE else self._holds.best(prefix, adapter)
                 if tier is not None:
                     yield Add(prefix, tokens, self._adapters[adapter], tier)
+
+    def moved(self) -> Iterator[tuple[Add, int]]:
+        """What left the GPU, is held no longer, and was said to be in T2: as far as it is remembered.
+
+        Returns:
+            Each with the time of its batch, in microseconds since 1970.
+
+        Raises:
+            RuntimeError: a batch was applied before the last one was read.
+        """
+        changes = self._changes
+        for rank in self._ranks.values():
+            for prefix, tokens, adapter, left in rank.removed():
+                if changes != self._changes:
+                    raise RuntimeError("the chain changed while its moves were read")
+                if left & _MOVED and adapter != _OPAQUE and self._holds.best(prefix, adapter) is None:
+                    yield Add(prefix, tokens, self._adapters[adapter], Tier.T2), left ^ _MOVED
 
     def _rank(self, number: int) -> _Rank:
         rank = self._ranks.get(number)
@@ -295,7 +319,7 @@ class Chain:
         if names:
             rank.newest = block_hash, (prefixes[-1], tokens, adapter, alone)
 
-    def _remove(self, rank: _Rank, event: BlockRemoved, deltas: list[Delta]) -> None:
+    def _remove(self, rank: _Rank, event: BlockRemoved, timestamp_us: int, deltas: list[Delta]) -> None:
         if event.group_idx is not None and event.group_idx not in self._whole_groups:
             self.dropped[PARTIAL_GROUP] += 1
             return
@@ -313,7 +337,7 @@ class Chain:
             if left:
                 rank.blocks.replace(block_hash, prefix, tokens, adapter, left)
             else:
-                rank.forget(block_hash, held)
+                rank.forget(block_hash, held, timestamp_us | _MOVED if offloaded else 0)
             self._lose(held, left, deltas, offloaded)
 
     def _lose(self, held: Record, left: int, deltas: list[Delta], offloaded: bool = False) -> None:
@@ -423,28 +447,37 @@ class _Rank:
         self.blocks = Table(_BLOCK)
         self.newest: tuple[int, Record] | None = None
         """The block that was stored last, which the next one mostly continues; its media are not kept up to date."""
-        self._lately: dict[int, Record] = {}
-        self._earlier: dict[int, Record] = {}
+        self._lately = Table(_BLOCK)
+        self._earlier = Table(_BLOCK)
         self._remembered = remembered
 
     @property
     def entries(self) -> int:
         """Blocks that are held or remembered."""
-        return self.blocks.size + len(self._lately) + len(self._earlier)
+        return self.blocks.size + self._lately.size + self._earlier.size
 
     def known(self, block_hash: int) -> Record | None:
-        """What a hash stands for, if it is held or was lately; its media may be those of an earlier time."""
+        """What a hash stands for, if it is held or was lately; its media may be those of another time."""
         if self.newest is not None and self.newest[0] == block_hash:
             return self.newest[1]
-        held = self.blocks.get(block_hash)
-        return held or self._lately.get(block_hash) or self._earlier.get(block_hash)
+        return self.blocks.get(block_hash) or self._lately.get(block_hash) or self._earlier.get(block_hash)
 
-    def forget(self, block_hash: int, held: Record) -> None:
-        """A block was removed from its last medium. Of removed ones, the last `remembered` are known, up to twice."""
+    def forget(self, block_hash: int, held: Record, left: int) -> None:
+        """A block was removed from its last medium; `left` is kept in place of its media."""
         self.blocks.remove(block_hash)
-        self._lately[block_hash] = held
-        if len(self._lately) >= self._remembered:
-            self._lately, self._earlier = {}, self._lately
+        prefix, tokens, adapter, _ = held
+        if self._lately.setdefault(block_hash, prefix, tokens, adapter, left) is not None:
+            self._lately.replace(block_hash, prefix, tokens, adapter, left)
+        if self._lately.size >= self._remembered:
+            self._lately, self._earlier = Table(_BLOCK), self._lately
+
+    def removed(self) -> Iterator[Record]:
+        """The removed blocks that are remembered, each as it was removed last."""
+        for block_hash, *record in self._earlier:
+            if self._lately.get(block_hash) is None:
+                yield tuple(record)
+        for _, *record in self._lately:
+            yield tuple(record)
 
 
 def _plain_blocks(event: BlockStored) -> int:

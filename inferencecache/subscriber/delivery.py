@@ -73,6 +73,7 @@ class Delivery:
         channel: to the server.
         identity: whose state it is.
         holds: all that is held, for a resync.
+        moved: what is in a slower tier without being held, and since when, for a resync.
         window: seconds for which changes are gathered.
         backoff: between attempts.
         capacity: entries that may be pending.
@@ -84,6 +85,7 @@ class Delivery:
         identity: Identity,
         holds: Callable[[], Iterator[Add]],
         *,
+        moved: Callable[[], Iterable[tuple[Add, int]]] = tuple,
         window: float = 0.1,
         backoff: Backoff = Backoff(),  # noqa: B008 - frozen
         capacity: int = CAPACITY,
@@ -95,6 +97,7 @@ class Delivery:
         """Attempts that failed in a row."""
         self._identity = identity
         self._holds = holds
+        self._moved = moved
         self._window = window
         self._backoff = backoff
         self._told: str | None = None
@@ -189,7 +192,7 @@ class Delivery:
         _log.info("telling the server all that is held", server=str(self.channel.address))
         self._told = None
         self.outbox.reset()
-        updates = self._identity.everything(self._holds())
+        updates = self._identity.everything(self._holds()) + self._identity.moves(self._moved())
         life = self._life()
         await self._accepted(PUBLISH, [self._identity.clearing(Clearing(0))])
         for update in updates:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from typing import Final
 
@@ -18,6 +19,9 @@ from inferencecache.wire.v1alpha1 import inferencecache_pb2 as pb
 
 REPORT = METHODS["ReportCacheState"].path
 PUBLISH = METHODS["PublishEvent"].path
+
+_STEP_US: Final = 10_000_000
+_UPDATE_BYTES: Final = 65_536
 
 
 class Load(Struct, frozen=True):
@@ -48,12 +52,8 @@ class Identity(Struct, frozen=True):
 
     def additions(self, adds: Iterable[Add], timestamp_us: int) -> bytes:
         """One update with these prefixes."""
-        parts = [self._update(timestamp_us).SerializeToString()]
         frames = _Frames()
-        for add in adds:
-            before, after = frames[add.token_count, add.adapter, add.tier]
-            parts += (before, key(add.prefix_hash), after)
-        return b"".join(parts)
+        return b"".join((self._update(timestamp_us).SerializeToString(), *(frames.entry(add) for add in adds)))
 
     def everything(self, holds: Iterable[Add]) -> list[bytes]:
         """Updates with all that is held, as of now."""
@@ -61,6 +61,20 @@ class Identity(Struct, frozen=True):
         remaining: Iterator[Add] = iter(holds)
         while part := list(itertools.islice(remaining, PARCEL)):
             updates.append(self.additions(part, 0))
+        return updates
+
+    def moves(self, moved: Iterable[tuple[Add, int]]) -> list[bytes]:
+        """Updates with what is in a slower tier, each since a time in microseconds: that is told in steps of 10 s."""
+        updates: list[bytes] = []
+        frames = _Frames()
+        entries: dict[int, bytearray] = defaultdict(bytearray)
+        for add, since_us in moved:
+            told_us = since_us - since_us % _STEP_US
+            together = entries[told_us]
+            together += frames.entry(add)
+            if len(together) >= _UPDATE_BYTES:
+                updates.append(self._update(told_us).SerializeToString() + entries.pop(told_us))
+        updates += (self._update(told_us).SerializeToString() + rest for told_us, rest in entries.items())
         return updates
 
     def evictions(self, evicted: Iterable[tuple[Key, int]]) -> list[bytes]:
@@ -110,6 +124,11 @@ class _Frames(dict[tuple[int, str, Tier], tuple[bytes, bytes]]):
     Protobuf's messages are concatenated to be merged, and entries differ in little else than their hashes, so few have
     to be encoded: this takes a third of the time.
     """
+
+    def entry(self, add: Add) -> bytes:
+        """The bytes of an update that has this one entry and nothing else."""
+        before, after = self[add.token_count, add.adapter, add.tier]
+        return before + key(add.prefix_hash) + after
 
     def __missing__(self, alike: tuple[int, str, Tier]) -> tuple[bytes, bytes]:
         tokens, adapter, tier = alike

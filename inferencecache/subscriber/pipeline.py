@@ -87,7 +87,7 @@ class Pipeline:
         # Ranks are told apart by their sockets; behind one that carries several, by what they say.
         rank = source * _RANKS_PER_SOURCE + (batch.data_parallel_rank or 0)
         self._ranks.setdefault(source, set()).add(rank)
-        deltas = self.chain.apply(batch.events, rank)
+        deltas = self.chain.apply(batch.events, rank, batch.timestamp_us)
         if self.chain.dropped != self._of_chain:
             new = self.chain.dropped - self._of_chain
             self._of_chain = Counter(self.chain.dropped)

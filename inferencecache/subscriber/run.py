@@ -134,6 +134,7 @@ class Subscriber:
             channel,
             settings.identity,
             self.pipeline.chain.holds,
+            moved=self.pipeline.chain.moved,
             window=settings.window,
             backoff=settings.backoff,
             capacity=settings.capacity,

@@ -36,20 +36,21 @@ class Table:
         size: the number of records.
     """
 
-    __slots__ = ("_buckets", "_pack", "_unpack", "_width", "size")
+    __slots__ = ("_buckets", "_entries", "_pack", "_unpack", "_width", "size")
 
     def __init__(self, layout: str) -> None:
-        self._pack = struct.Struct(f"<Q{layout}").pack
+        entry = struct.Struct(f"<Q{layout}")
+        self._pack = entry.pack
+        self._entries = entry.iter_unpack
         self._unpack = struct.Struct(f"<{layout}").unpack_from
-        self._width = struct.calcsize(f"<Q{layout}")
+        self._width = entry.size
         self._buckets = [b""] * _BUCKETS
         self.size = 0
 
     def __iter__(self) -> Iterator[Record]:
-        """The records, in no order; the table must not change meanwhile."""
+        """The entries, each a key and its record, in no order; the table must not change meanwhile."""
         for bucket in filter(None, self._buckets):
-            for start in range(_KEY_BYTES, len(bucket), self._width):
-                yield self._unpack(bucket, start)
+            yield from self._entries(bucket)
 
     def get(self, key: int) -> Record | None:
         """The record of a key, or None."""

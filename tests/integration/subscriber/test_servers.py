@@ -19,6 +19,7 @@ from tests.integration.server.running import running
 from tests.integration.subscriber.slow import Slow
 from tests.integration.subscriber.test_engines import churn
 from tests.integration.subscriber.world import (
+    Hold,
     Sidecar,
     agreed,
     engine_settings,
@@ -87,6 +88,15 @@ async def server_process(ports: tuple[int, int], tmp_path: Path) -> AsyncIterato
         yield process
     finally:
         await process.die()
+
+
+async def eventually_known(dump_url: str, expected: set[Hold]) -> None:
+    """Wait until the index says exactly this of the replica."""
+    deadline = asyncio.get_running_loop().time() + 60
+    while (known := await known_to(dump_url)) != expected:
+        lacks, more = len(expected - known), len(known - expected)
+        assert asyncio.get_running_loop().time() < deadline, f"the index lacks {lacks} and has {more} too many"
+        await asyncio.sleep(0.02)
 
 
 async def in_step(it: Sidecar) -> None:
@@ -179,6 +189,26 @@ async def test_more_than_there_is_room_for_is_repaired_by_a_resync(free_port: in
         assert await eventually(lambda: delivery.counts.overflows) == 1
         async with running(grpc_bind_address=BindAddress("127.0.0.1", free_port)) as server:
             assert await agreed(engine, server.url("/dump"))
+
+
+async def test_a_resync_restores_what_left_the_gpu_for_an_offload_tier(free_port: int) -> None:
+    """The index against an engine that never evicts: what the smaller one lacks of its blocks is in T2."""
+    address = BindAddress("127.0.0.1", free_port)
+    async with (
+        engine_running(engine_settings()) as boundless,
+        engine_running(engine_settings(cache_blocks=30)) as engine,
+        sidecar(engine, f"127.0.0.1:{free_port}", capacity=50, offloads=True) as it,
+    ):
+        await it.connected()
+        await churn(boundless, 100)
+        await churn(engine, 100)
+        held = held_by(engine)
+        moved = {hold._replace(tier=2) for hold in held_by(boundless) if hold not in held}
+        assert len(moved) > 100
+        (delivery,) = await eventually(lambda: list(it.subscriber.servers.deliveries.values()))
+        assert await eventually(lambda: delivery.counts.overflows)
+        async with running(grpc_bind_address=address) as server:
+            await eventually_known(server.url("/dump"), held | moved)
 
 
 async def test_each_of_several_servers_is_told_everything() -> None:

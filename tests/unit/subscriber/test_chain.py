@@ -435,3 +435,23 @@ def test_a_block_that_continues_the_newest_one_is_known_after_that_was_removed()
     assert chain.apply([removed(2), stored([3], 2, parent=2)]) == [evict(1), add(2)]
     assert chain.apply([AllBlocksCleared(), stored([4], 3, parent=3)]) == [Clear()]
     assert chain.dropped == {UNKNOWN_PARENT: 1}
+
+
+def test_what_left_the_gpu_is_known_with_its_time_until_it_comes_back_or_is_told_to_be_gone() -> None:
+    chain = Chain(offloads=True)
+    chain.apply([stored([1, 2, 3])], timestamp_us=5)
+    chain.apply([removed(2)], timestamp_us=7)
+    chain.apply([removed(3)], timestamp_us=9)
+    assert list(chain.moved()) == [(add(1, T2), 7), (add(2, T2), 9)]
+    chain.apply([stored([2], 1, parent=1)], timestamp_us=11)
+    assert list(chain.moved()) == [(add(2, T2), 9)]
+    chain.apply([tokenless(3), removed(3, medium="CPU"), removed(2)], timestamp_us=13)
+    assert list(chain.moved()) == [(add(1, T2), 13)]
+    chain.apply([AllBlocksCleared()])
+    assert list(chain.moved()) == []
+
+
+def test_without_an_offload_tier_nothing_is_moved() -> None:
+    chain = Chain()
+    chain.apply([stored([1]), removed(1)], timestamp_us=5)
+    assert list(chain.moved()) == []

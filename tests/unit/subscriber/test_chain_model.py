@@ -28,6 +28,11 @@ class Follower:
         decoded = self.decoder.decode(payload)
         self.tell(self.chain.apply(decoded.events, decoded.data_parallel_rank or 0))
 
+    def rebuilt(self) -> Index:
+        """What a server knows that is told everything anew."""
+        told = [*self.chain.holds(), *(add for add, _ in self.chain.moved())]
+        return {(add.prefix_hash, add.adapter): add.tier for add in told}
+
     def tell(self, deltas: list[Delta]) -> None:
         for delta in deltas:
             match delta:
@@ -92,3 +97,22 @@ def test_with_an_offload_tier_the_index_is_the_engines_state_and_what_left_the_g
         truth = engine.index()
         assert truth.items() <= follower.index.items()
         assert all(tier is Tier.T2 for key, tier in follower.index.items() if key not in truth)
+
+
+@given(LOGS)
+@settings(max_examples=100)
+def test_with_an_offload_tier_a_server_that_is_told_everything_anew_knows_what_it_knew(steps: list[Step]) -> None:
+    """Of one rank: when one of several is cleared, the index forgets what the others moved."""
+    engine, follower = Engine(), Follower(offloads=True)
+    for step in steps:
+        follower.hear(engine.do(step._replace(rank=0)))
+        assert follower.rebuilt() == follower.index
+
+
+@given(LOGS)
+@settings(max_examples=50)
+def test_of_moves_long_ago_some_are_forgotten_and_none_is_made_up(steps: list[Step]) -> None:
+    engine, follower = Engine(), Follower(offloads=True, remembered=2)
+    for step in steps:
+        follower.hear(engine.do(step._replace(rank=0)))
+        assert engine.index().items() <= follower.rebuilt().items() <= follower.index.items()

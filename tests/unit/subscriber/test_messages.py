@@ -44,3 +44,27 @@ def test_everything_comes_in_updates_of_a_parcels_size() -> None:
     assert [entry.prefix_hash for update in updates for entry in update.prefixes] == [
         key(hold.prefix_hash) for hold in holds
     ]
+
+
+@given(st.lists(st.tuples(ADDS, st.integers(0, 40_000_000)), max_size=20))
+def test_moves_are_told_as_of_at_most_ten_seconds_earlier_and_never_later(moved: list[tuple[Add, int]]) -> None:
+    updates = [pb.CacheStateUpdate.FromString(update) for update in IDENTITY.moves(moved)]
+    told = [
+        (entry.prefix_hash, entry.token_count, entry.adapter_id, entry.tier, update.timestamp_us)
+        for update in updates
+        for entry in update.prefixes
+    ]
+    expected = [
+        (key(add.prefix_hash), add.token_count, add.adapter, add.tier, since_us // 10_000_000 * 10_000_000)
+        for add, since_us in moved
+    ]
+    assert sorted(told) == sorted(expected)
+    assert len(updates) == len({since_us // 10_000_000 for _, since_us in moved})
+
+
+def test_many_moves_of_one_time_take_several_updates() -> None:
+    moved = [(Add(number, 16, "", Tier.T2), 7) for number in range(100_000)]
+    updates = IDENTITY.moves(moved)
+    assert max(map(len, updates)) < 70_000
+    entries = [entry for update in updates for entry in pb.CacheStateUpdate.FromString(update).prefixes]
+    assert [entry.prefix_hash for entry in entries] == [key(add.prefix_hash) for add, _ in moved]

@@ -48,7 +48,7 @@ class Machine(RuleBasedStateMachine):
         assert self.table.size == len(self.model)
 
     def teardown(self) -> None:
-        assert sorted(self.table) == sorted(self.model.values())
+        assert sorted(self.table) == sorted((key, *record) for key, record in self.model.items())
 
 
 TestTable = Machine.TestCase
