@@ -10,6 +10,7 @@ from typing import Final
 from google.protobuf.message import DecodeError
 from msgspec import Struct
 
+from inferencecache.subscriber.adapters import BASE_MODEL
 from inferencecache.subscriber.chain import Add
 from inferencecache.subscriber.outbox import PARCEL, Clearing, Key
 from inferencecache.subscriber.tiers import Tier
@@ -81,9 +82,9 @@ class Identity(Struct, frozen=True):
         """An event for each prefix and adapter, with its time in microseconds."""
         event = self._event(pb.CacheEvent.PREFIX_EVICTED)
         events = []
-        for (prefix_hash, adapter), timestamp_us in evicted:
+        for which, timestamp_us in evicted:
+            prefix_hash, event.adapter_id = which if isinstance(which, tuple) else (which, BASE_MODEL)
             event.prefix_hash = key(prefix_hash)
-            event.adapter_id = adapter
             event.timestamp_us = timestamp_us
             events.append(event.SerializeToString())
         return events

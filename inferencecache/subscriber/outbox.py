@@ -30,7 +30,8 @@ SAME_TIME_US: Final = 100_000
 _SAME_TIME: Final = range(SAME_TIME_US + 1)
 _T1: Final = Tier.T1
 
-Key = tuple[int, str]
+Key = int | tuple[int, str]
+"""A prefix hash, and the adapter if it is not the base model: pairs would take a third more memory."""
 
 
 class Additions(Struct, gc=False):
@@ -96,7 +97,7 @@ class Outbox:
                 parcels.append(Clearing(timestamp_us))
                 self._count = 1
                 continue
-            key = (delta.prefix_hash, delta.adapter)
+            key: Key = (delta.prefix_hash, delta.adapter) if delta.adapter else delta.prefix_hash
             parcel: Additions | Evictions
             if isinstance(delta, Add):
                 additions = self._held if delta.tier is _T1 else self._slower

@@ -35,8 +35,8 @@ MAX_REQUESTS: Final = 16
 _NUMBER: Final = struct.Struct(">Q")
 _BURST: Final = 8
 """Messages taken before other work gets its turn."""
-_BUFFERED: Final = 256
-"""Messages that may wait here, as one may be long; more of them wait at the engine."""
+_BUFFERED: Final = 64
+"""Messages that may wait here, as a long prompt's takes hundreds of kilobytes; more of them wait at the engine."""
 _WATCHED: Final = (
     zmq.EVENT_HANDSHAKE_SUCCEEDED
     | zmq.EVENT_DISCONNECTED

@@ -68,3 +68,10 @@ def test_many_moves_of_one_time_take_several_updates() -> None:
     assert max(map(len, updates)) < 70_000
     entries = [entry for update in updates for entry in pb.CacheStateUpdate.FromString(update).prefixes]
     assert [entry.prefix_hash for entry in entries] == [key(add.prefix_hash) for add, _ in moved]
+
+
+def test_evictions_name_the_adapter_of_those_that_have_one() -> None:
+    first, second = (pb.CacheEvent.FromString(event) for event in IDENTITY.evictions([((7, "sql"), 5), (8, 6)]))
+    assert (first.prefix_hash, first.adapter_id, first.timestamp_us) == (key(7), "sql", 5)
+    assert (second.prefix_hash, second.adapter_id, second.timestamp_us) == (key(8), "", 6)
+    assert first.type == second.type == pb.CacheEvent.PREFIX_EVICTED

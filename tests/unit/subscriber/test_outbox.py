@@ -7,7 +7,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inferencecache.subscriber.chain import Add, Clear, Delta, Evict
-from inferencecache.subscriber.outbox import PARCEL, SAME_TIME_US, Additions, Clearing, Evictions, Outbox, Parcel
+from inferencecache.subscriber.outbox import (
+    PARCEL,
+    SAME_TIME_US,
+    Additions,
+    Clearing,
+    Evictions,
+    Key,
+    Outbox,
+    Parcel,
+)
 from inferencecache.subscriber.tiers import Tier
 
 A, B, C = (Add(number, number * 16, "", Tier.T1) for number in (1, 2, 3))
@@ -19,6 +28,10 @@ def slower(add: Add, tier: Tier = Tier.T2) -> Add:
 
 def gone(add: Add) -> Evict:
     return Evict(add.prefix_hash, add.adapter)
+
+
+def key_of(delta: Add | Evict) -> Key:
+    return (delta.prefix_hash, delta.adapter) if delta.adapter else delta.prefix_hash
 
 
 def drained(outbox: Outbox) -> list[Parcel]:
@@ -38,7 +51,7 @@ def said(parcels: list[Parcel]) -> list[str]:
         if isinstance(parcel, Clearing):
             lines.append("clear")
         elif isinstance(parcel, Evictions):
-            lines.append("".join(f"-{names[prefix]}" for prefix, _ in parcel.entries))
+            lines.append("".join(f"-{names[prefix]}" for prefix in parcel.entries))
         else:
             lines.append("+".join(f"{names[add.prefix_hash]}{int(add.tier)}" for add in parcel.entries.values()))
     return lines
@@ -150,8 +163,8 @@ _STEPS = st.lists(st.tuples(st.lists(_DELTAS, max_size=4), st.integers(0, 3), st
 def test_who_follows_the_parcels_knows_what_was_put(steps: list[tuple[list[Delta], int, bool]]) -> None:
     """Steps put some deltas, then take parcels, the last of which may be lost on its way and has to come again."""
     outbox = Outbox()
-    truth: dict[tuple[int, str], Tier] = {}
-    told: dict[tuple[int, str], Tier] = {}
+    truth: dict[Key, Tier] = {}
+    told: dict[Key, Tier] = {}
 
     def tell(parcel: Parcel) -> None:
         if isinstance(parcel, Clearing):
@@ -166,9 +179,9 @@ def test_who_follows_the_parcels_knows_what_was_put(steps: list[tuple[list[Delta
         outbox.put(deltas, number)
         for delta in deltas:
             if isinstance(delta, Add):
-                truth[delta.prefix_hash, delta.adapter] = delta.tier
+                truth[key_of(delta)] = delta.tier
             elif isinstance(delta, Evict):
-                truth.pop((delta.prefix_hash, delta.adapter), None)
+                truth.pop(key_of(delta), None)
             else:
                 truth.clear()
         for _ in range(parcels):
