@@ -156,10 +156,11 @@ def usage_of(domains: list[dict[str, Any]], scrape: Scrape | None) -> dict[str, 
     """`status.usage`: what a pool's domains hold together; None if nobody knows (spec 10 §6.4)."""
     if scrape is None:
         return None
-    found = [scrape.tenants[domain["name"]] for domain in domains if domain["name"] in scrape.tenants]
+    figures = (scrape.tenants.get(domain["name"]) for domain in domains)
+    found = [tenant.usage for tenant in figures if tenant is not None and tenant.usage is not None]
     if domains and not found:
         return None
-    return {"total": binary(sum(figures.usage or 0 for figures in found))}
+    return {"total": binary(sum(found))}
 
 
 def served_status(

@@ -136,10 +136,12 @@ def test_the_sum_is_compared_with_the_total_as_numbers(total: str, told: tuple[s
         ({}, [], {"total": "0"}),
         ({"alpha": 3, "beta": 4, "foreign": 5}, ["alpha", "beta"], {"total": "7"}),
         ({"alpha": 3}, ["alpha", "beta"], {"total": "3"}),
+        ({"alpha": 3, "beta": None}, ["alpha", "beta"], {"total": "3"}),
+        ({"alpha": None}, ["alpha"], None),
     ],
 )
 def test_usage_is_the_sum_of_what_is_known_of_the_pools_domains(
-    tenants: dict[str, int] | None, domains: list[str], usage: dict[str, str] | None
+    tenants: dict[str, int | None] | None, domains: list[str], usage: dict[str, str] | None
 ) -> None:
     scrape = Scrape(tenants={name: TenantFigures(usage=held) for name, held in (tenants or {}).items()})
     rows = [{"name": domain} for domain in domains]
