@@ -5,7 +5,7 @@ Everything shown is what the objects say; no master is asked, so the view works 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
@@ -108,14 +108,16 @@ def _orphan(domain: Any) -> DomainRow:
     )
 
 
-def _note(phase: str, message: str, conditions: Iterable[k.PoolCondition]) -> str:
+def _note(phase: str, message: str, conditions: Sequence[k.PoolCondition]) -> str:
     for condition in conditions:
         if condition.type == k.RELEASABLE and condition.status != "True":
             return f"{condition.reason}: {condition.message}"
+    if phase in _PHASES_TO_EXPLAIN and message:
+        return message
     for condition in conditions:
         if condition.type == k.QUOTA_WITHIN_TOTAL and condition.status == "False":
             return f"{condition.reason}: {condition.message}"
-    return message if phase in _PHASES_TO_EXPLAIN else ""
+    return ""
 
 
 def _spelled(amount: Quantity | None) -> str:

@@ -86,6 +86,11 @@ def test_an_oversubscribed_pool_says_so_although_it_is_ready() -> None:
     assert pool_view(pool(phase="Ready", conditions=[over]), []).note == "Oversubscribed: 1Ti of 900Gi"
 
 
+def test_an_oversubscribed_pool_that_is_in_error_says_why_it_is() -> None:
+    over = condition("QuotaWithinTotal", "False", "Oversubscribed", "1Ti of 900Gi")
+    assert pool_view(pool(phase="Error", phaseMessage="no answer", conditions=[over]), []).note == "no answer"
+
+
 @pytest.mark.parametrize(
     ("fill", "drawn"),
     [
