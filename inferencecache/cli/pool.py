@@ -79,10 +79,12 @@ async def _views(client: Client, names: tuple[str, ...]) -> list[PoolView]:
     from inferencecache.doctor.pool_view import pool_view
     from inferencecache.doctor.reading import read_all
 
-    pools, bindings = await asyncio.gather(read_all(client, KVCachePool), read_all(client, KVCachePoolBinding))
-    for read in (pools, bindings):
-        if read.failure:
-            end(read.failure)
+    async with asyncio.TaskGroup() as group:
+        reading_pools = group.create_task(read_all(client, KVCachePool))
+        reading_bindings = group.create_task(read_all(client, KVCachePoolBinding))
+    pools, bindings = reading_pools.result(), reading_bindings.result()
+    if failure := pools.failure or bindings.failure:
+        end(failure)
     known = {one.metadata.name: one for one in pools.items}
     missing = [name for name in names if name not in known]
     if missing:
