@@ -61,13 +61,15 @@ class Pools:
         if backend.status.observed_generation != backend.metadata.generation > 1:
             await self._release(backend, keep=backend.pool_binding)
         binding = self.bindings.get(Key(backend.metadata.namespace, backend.pool_binding))
-        if binding is None or binding.metadata.deletion_timestamp is not None:
+        if binding is None:
             return
         mine = _entry(backend)
 
         def claimed(live: KVCachePoolBinding) -> Mapping[str, Any] | None:
             used = live.status.used_by
-            return None if mine in used else _used_by([*used, mine])
+            # Asked of each version: its deletion may be what the write conflicts with.
+            leaving = live.metadata.deletion_timestamp is not None
+            return None if leaving or mine in used else _used_by([*used, mine])
 
         try:
             await write_status(self._client, binding, claimed)

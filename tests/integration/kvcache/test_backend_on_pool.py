@@ -7,6 +7,7 @@ import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -14,9 +15,11 @@ import pytest
 from inferencecache.adapters.registry import Settings, load_adapters
 from inferencecache.api import crds
 from inferencecache.api.cachebackend import CacheBackend
+from inferencecache.api.kvcache import FINALIZER as HELD
 from inferencecache.api.kvcachepoolbinding import KVCachePoolBinding
 from inferencecache.controllers import register
-from inferencecache.controllers.cachebackend.pool_claims import FINALIZER
+from inferencecache.controllers.cachebackend.pool_claims import FINALIZER, Pools
+from inferencecache.kube.cache import Cache
 from inferencecache.kube.client import Client
 from inferencecache.kube.connection import connect
 from inferencecache.kube.envtest import ControlPlane, install_crds
@@ -182,6 +185,23 @@ async def test_a_binding_that_comes_later_is_claimed_when_it_comes(served: World
     await says(served, key, "False", "PoolBindingNotFound")
     await served.binding("team-c", domain="late")
     await used_by(served, "team-c", "CacheBackend//kv")
+
+
+async def test_a_binding_whose_deletion_a_cache_has_not_seen_yet_is_not_claimed(world: World) -> None:
+    binding = await world.binding("team-a", domain="default")
+    await world.client.patch(KVCachePoolBinding.resource, binding, {"metadata": {"finalizers": [HELD]}})
+    key = await born(world)
+    cache = Cache(world.client)
+    pools = Pools(ours(world.client), cache)
+    following = asyncio.create_task(cache.run())
+    await cache.wait_synced(timedelta(seconds=60))
+    following.cancel()
+    await asyncio.wait([following])
+    await world.delete(KVCachePoolBinding, binding)
+    await pools.hold(await world.client.get(CacheBackend, key))
+    assert await users(world, "team-a") == []
+    await pools.let_go(await world.client.get(CacheBackend, key))
+    await world.client.delete(CacheBackend.resource, key)
 
 
 # ----------------------------------------------------------------------------------------------------------- crashes
