@@ -50,7 +50,8 @@ async def read(master: AdminClient) -> Reading:
 
 async def _scrape(master: AdminClient) -> Scrape | ScrapeError:
     try:
-        return parse(await master.metrics())
+        # As long as it may be, and Pods are admitted on this loop.
+        return await asyncio.to_thread(parse, await master.metrics())
     except ScrapeError as error:
         return error
 

@@ -30,6 +30,8 @@ async def without_dangling(client: Client, backend: KVCacheBackend, is_known: Ca
         return backend
 
     def status(live: KVCacheBackend) -> dict[str, Any] | None:
+        if live.status.used_by != backend.status.used_by:
+            return None  # a pool that was gone may be back with a claim of its own; the next pass asks again
         kept = [one.manifest() for one in live.status.used_by if not (_is_pool(one) and one.name in gone)]
         return None if len(kept) == len(live.status.used_by) else {"usedBy": kept or None}
 

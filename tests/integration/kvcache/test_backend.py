@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Iterator
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
@@ -436,6 +437,26 @@ async def test_the_claim_of_a_pool_that_the_cache_does_not_know_yet_stays(
     live = await client.get(KVCacheBackend, backend)
     kept = await without_dangling(client, live, lambda name: False)
     assert [one.name for one in kept.status.used_by] == [pool.name]
+
+
+async def test_a_claim_that_is_made_while_an_old_one_is_looked_into_stays(
+    backends: BackendWorld, client: Client
+) -> None:
+    """A pool may be made anew, and claim the backend, between the question whether it is there and the write."""
+    backend = await backends.external(admin=NOWHERE)
+    claims = [{"kind": "KVCachePool", "namespace": "", "name": name} for name in ("anew", "other")]
+
+    class Slow(Client):
+        async def request(self, method: str, path: str, **more: Any) -> bytes:
+            if method == "PATCH":
+                await client.patch_status(KVCacheBackend.resource, backend, {"usedBy": claims})
+            return await super().request(method, path, **more)
+
+    await client.patch_status(KVCacheBackend.resource, backend, {"usedBy": claims[:1]})
+    seen = await client.get(KVCacheBackend, backend)
+    await without_dangling(Slow(client.connection, field_manager="test"), seen, lambda name: False)
+    live = await client.get(KVCacheBackend, backend)
+    assert [one.name for one in live.status.used_by] == ["anew", "other"]
 
 
 async def test_nothing_is_written_for_a_backend_whose_deletion_the_cache_has_not_seen(
