@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Final
 
 from inferencecache.api.kvcachepool import KVCachePool
 from inferencecache.api.kvcachepoolbinding import KVCachePoolBinding
@@ -17,6 +18,9 @@ from inferencecache.controllers.kvcachepool.policy_file import PolicyFiles
 from inferencecache.controllers.kvcachepool.reconciler import REOBSERVED, KVCachePoolReconciler
 from inferencecache.controllers.mooncake.admin import MooncakeClients
 from inferencecache.kube.manager import Manager
+
+_WORKERS: Final = 16
+"""A pass at a master that does not answer takes a worker for as long as the timeout, which is to cost no other pool."""
 
 
 def register(
@@ -44,6 +48,6 @@ def register(
         masters=Masters(masters, window=shared_for.total_seconds()),
         reobserved=reobserved,
     )
-    builder = manager.controller("kvcachepool", reconciler)
+    builder = manager.controller("kvcachepool", reconciler, workers=_WORKERS)
     builder.watches_primary(KVCachePool, pool_needs_a_pass, informer=surroundings.pools)
     builder.watches(KVCachePoolBinding, pool_of, binding_needs_a_pass, informer=surroundings.bindings)

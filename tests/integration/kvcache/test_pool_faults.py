@@ -183,6 +183,28 @@ async def test_a_master_that_restarts_in_the_middle_of_a_pass_is_brought_up_to_d
         await world.says(KVCachePool, pool, QuotaLedgerAvailable=("True", "Available"))
 
 
+async def test_masters_that_do_not_answer_keep_no_other_pool_from_its_turn(world: World, master: Master) -> None:
+    waiting: list[asyncio.StreamWriter] = []
+    hanging = await asyncio.start_server(lambda _, writer: waiting.append(writer), "127.0.0.1", 0)
+    host, port = hanging.sockets[0].getsockname()[:2]
+    sick = [f"sick-{number}" for number in range(8)]
+    for name in sick:
+        await world.backend(name, admin=f"{host}:{port}")
+        await world.pool(name, backend=name)
+
+    async def asked() -> int:
+        return len(waiting)
+
+    async with operator(world, masters=MooncakeClients(timeout=timedelta(seconds=30))):
+        await eventually(asked, lambda seen: seen >= len(sick))
+        await world.backend("well", admin=master.admin)
+        well = await world.pool("well", backend="well")
+        await world.says(KVCachePool, well, QuotaLedgerAvailable=("True", "Available"))
+        hanging.close()
+        for writer in waiting:
+            writer.close()
+
+
 async def test_a_foreign_object_of_the_documents_name_is_left_alone_and_nothing_is_sent_to_the_master(
     world: World, master: Master
 ) -> None:
