@@ -112,12 +112,12 @@ def ledger_claims(outcome: Outcome) -> Iterator[Claim]:
 
 
 def policy_refused(why: str) -> Claim:
-    """The policy document, from which the master starts, could not be written."""
+    """The policy document could not be written."""
     return Claim(
         k.QUOTA_POLICY_WRITABLE,
         "False",
         r.QUOTA_POLICY_NOT_WRITABLE,
-        f"the quota policy document cannot be written, so nothing is sent to the master: {why}",
+        f"the quota policy document cannot be written, and before it is, nothing is sent to the master: {why}",
     )
 
 

@@ -137,8 +137,9 @@ class KVCachePoolReconciler:
             admin = self._masters.admin(address)
             findings = await self._visitor.visit(master, admin, backend, snapshot, held)
         except PolicyRefused as refused:
-            claims = [pool_status.RESOLVED, pool_status.policy_refused(str(refused))]
-            await self._tell_unserved(pool, snapshot, claims, client_endpoint)
+            claim = pool_status.policy_refused(str(refused))
+            await self._tell_bindings(pool, snapshot, _blind(snapshot, claim.message), None, claim.message)
+            await self._tell_unserved(pool, snapshot, [pool_status.RESOLVED, claim], client_endpoint)
             raise
         return await self._told(pool, snapshot, findings, client_endpoint)
 
@@ -174,11 +175,8 @@ class KVCachePoolReconciler:
     ) -> Result:
         """End a pass that cannot reach a master; its Bindings must not look as if it could (decision O4)."""
 
-        def sight(binding: KVCachePoolBinding) -> Sight:
-            return Sight(rivals=snapshot.rivals(binding) if snapshot is not None else None, blind=claim.message)
-
         seen = snapshot or Snapshot.of([pool], self._around.bindings_of(pool.metadata.name))
-        await self._tell_bindings(pool, seen, sight, outcome, claim.message)
+        await self._tell_bindings(pool, seen, _blind(snapshot, claim.message), outcome, claim.message)
         await self._tell_unserved(pool, snapshot, [claim], client_endpoint, gone)
         return Result(self._reobserved)
 
@@ -262,3 +260,8 @@ class KVCachePoolReconciler:
         except NotFound:
             return Result(SOON)
         return Result()
+
+
+def _blind(snapshot: Snapshot | None, why: str) -> Callable[[KVCachePoolBinding], Sight]:
+    """What a pass saw of the master that did not get there; without a snapshot it cannot tell of rivals either."""
+    return lambda binding: Sight(rivals=snapshot.rivals(binding) if snapshot is not None else None, blind=why)

@@ -219,6 +219,8 @@ async def test_a_foreign_object_of_the_documents_name_is_left_alone_and_nothing_
         refused = {"BackendResolved": ("True", "Resolved"), "QuotaPolicyWritable": ("False", "QuotaPolicyNotWritable")}
         await world.says(KVCachePool, pool, phase="Error", **refused)
         assert key.name in await world.message(KVCachePool, pool, "QuotaPolicyWritable")
+        await world.says(KVCachePoolBinding, binding, phase="Error", QuotaObserved=("False", "MasterNotScraped"))
+        assert key.name in await world.message(KVCachePoolBinding, binding, "QuotaObserved")
         assert masters.writes == []
         assert (await world.client.get(ConfigMap, key)).data == {"mine": "1"}
         await world.delete(KVCachePoolBinding, binding)
