@@ -8,7 +8,7 @@ Nothing here wakes a pass when a backend changes: passes look again by themselve
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from inferencecache.api.kvcachebackend import KVCacheBackend
@@ -55,6 +55,13 @@ class Surroundings:
             if pools:
                 self._snapshots[backend] = known
         return known
+
+    async def bindings_live(self) -> Sequence[KVCachePoolBinding]:
+        """Every Binding there is, as the API server has it; none if it does not know the kind."""
+        try:
+            return await self._client.list(KVCachePoolBinding)
+        except NotFound:
+            return ()
 
     async def pool_is_gone(self, key: Key) -> bool:
         """Whether there is no such pool."""

@@ -252,7 +252,8 @@ class KVCachePoolReconciler:
     async def _teardown(self, pool: KVCachePool, debtor: Debtor, snapshot: Snapshot, master: Master | None) -> Result:
         now = self._now()
         try:
-            await Teardown(self._writer, self._policies, pool, debtor, snapshot, master, now).run()
+            look = self._around.bindings_live
+            await Teardown(self._writer, self._policies, look, pool, debtor, snapshot, master, now).run()
         except Held as held:
             reason, message = held.reason, held.message
             await self._writer.tell_pool(pool, lambda live: pool_status.held_status(live, reason, message, now))

@@ -117,6 +117,16 @@ class Snapshot:
         }
         return {domain: ceilings.get(domain) for domain in sorted(self.registered - self.desired.keys())}
 
+    @cached_property
+    def missing(self) -> Mapping[str, Key]:
+        """The Bindings that are not seen and that pools have written down, by the leaving domains that they had."""
+        return {
+            domain.name: Key(domain.binding.namespace, domain.binding.name)
+            for pool in self.pools.values()
+            for domain in pool.status.domains
+            if domain.name in self.leaving and self.leaving[domain.name] is None
+        }
+
     def rivals(self, binding: KVCachePoolBinding) -> tuple[Key, ...]:
         """The other Bindings that claim the same domain."""
         claimants = self.claims.get(binding.spec.domain.name, ())

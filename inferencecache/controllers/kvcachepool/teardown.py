@@ -17,7 +17,7 @@ as it does not answer, the pool stays: released over an entry, it would leave ca
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -71,10 +71,14 @@ class Debtor:
 
 @dataclass(slots=True)
 class Teardown:
-    """One pass over a pool that is being deleted, with its master to itself."""
+    """One pass over a pool that is being deleted, with its master to itself.
+
+    `look` tells every Binding there is, live: what a cache does not show lets nobody go.
+    """
 
     writer: Writer
     policies: PolicyFiles
+    look: Callable[[], Awaitable[Iterable[KVCachePoolBinding]]]
     pool: KVCachePool
     debtor: Debtor
     snapshot: Snapshot
@@ -95,6 +99,7 @@ class Teardown:
             leaving = [one for one in own if one.releasing]
             await self._release(leaving)
         await self._no_others([one for one in own if one not in leaving])
+        await self._look_again({Key.of(one) for one in leaving})
         await self._forced_away()
         await self._rewrite(self._unclaimed(self._names(own)))
         if self.debtor.backend is not None:
@@ -124,6 +129,13 @@ class Teardown:
         await self._tell(used, lambda one: used_status(one, self.now))
         names = listed(Key.of(one) for one in others)
         raise Held(r.HELD_BY_BINDINGS, f"still bound by {names}; delete these KVCachePoolBindings", wakes=True)
+
+    async def _look_again(self, left: Collection[Key]) -> None:
+        """Believe the API server alone that nobody else is there; those that have `left` may be."""
+        await self._read()  # as long as the master does not answer, nothing is decided
+        live = await self.look()
+        self.snapshot = Snapshot.of(self.snapshot.pools.values(), (one for one in live if Key.of(one) not in left))
+        await self._no_others(list(self.snapshot.bindings.get(self.pool.metadata.name, ())))
 
     async def _forced_away(self) -> None:
         names = self._unclaimed(domain.name for domain in self.pool.status.domains)

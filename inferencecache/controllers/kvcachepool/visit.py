@@ -5,8 +5,9 @@ to be, on the ledger; after the ledger is written, what is gone from there leave
 point, a pass leaves a document that lists at least what the ledger holds of ours, and a ledger in which each entry
 belongs to a Binding that carries the finalizer.
 
-Before an entry is made, its Binding is looked at live: a cache that lags, as after a change of leaders, may still show
-one whose entry was taken out and that is gone, and an entry made for it would stay for ever.
+A cache that lags, as after a change of leaders, decides nothing here. Before an entry is made, its Binding is looked at
+live: one that is gone, its entry taken out with it, would leave the new one for ever. Before an entry is taken out that
+no Binding seems to claim, the one that had it is looked for live: it may be there and only not be seen.
 """
 
 from __future__ import annotations
@@ -92,10 +93,12 @@ class Visitor:
         await self.policies.write(backend, tenants)
         more = False
         if reading.failure is None:
-            new = plan(reading.entries, snapshot.desired, snapshot.registered).puts
+            todo = plan(reading.entries, snapshot.desired, snapshot.registered)
+            new = todo.puts
             more = len(new) > ENTRIES_A_PASS
             reading = replace(reading, entries={**reading.entries, **_as_if_there(new[ENTRIES_A_PASS:])})
             await self._look_at([snapshot.claims[domain][0] for domain, _ in new[:ENTRIES_A_PASS]], checked)
+            await self._look_for({name: snapshot.missing[name] for name in todo.deletes if name in snapshot.missing})
         outcome = await settle(admin, reading, snapshot.desired, snapshot.registered)
         gone = _gone(snapshot, entries, outcome)
         findings = Findings(outcome=outcome, gone=gone, more=more)
@@ -110,25 +113,37 @@ class Visitor:
 
     async def _look_at(self, bindings: Iterable[KVCachePoolBinding], checked: frozenset[Key]) -> None:
         """Raises `MovedOn` unless each Binding is there, is the same, and keeps its entry from being orphaned."""
+        doubtful = {Key.of(binding): binding for binding in bindings if Key.of(binding) not in checked}
+        for key, live in (await self._live(doubtful)).items():
+            same = live is not None and live.metadata.uid == doubtful[key].metadata.uid
+            if live is None or not same or live.releasing or not has_finalizer(live, k.FINALIZER):
+                raise MovedOn
+
+    async def _look_for(self, missing: Mapping[str, Key]) -> None:
+        """Raises `MovedOn` if a Binding that was not seen is there after all, and claims its domain."""
+        found = await self._live(missing.values())
+        for domain, key in missing.items():
+            live = found[key]
+            if live is not None and live.spec.domain.name == domain:
+                raise MovedOn
+
+    async def _live(self, keys: Iterable[Key]) -> Mapping[Key, KVCachePoolBinding | None]:
+        """Bindings as the API server has them."""
         turns = asyncio.Semaphore(AT_ONCE)
 
-        async def look(binding: KVCachePoolBinding) -> bool:
+        async def look(key: Key) -> KVCachePoolBinding | None:
             async with turns:
                 try:
-                    live = await self.client.get(KVCachePoolBinding, Key.of(binding))
+                    return await self.client.get(KVCachePoolBinding, key)
                 except NotFound:
-                    return False
-            same = live.metadata.uid == binding.metadata.uid
-            return same and not live.releasing and has_finalizer(live, k.FINALIZER)
+                    return None
 
-        doubtful = [binding for binding in bindings if Key.of(binding) not in checked]
         try:
             async with asyncio.TaskGroup() as group:
-                looks = [group.create_task(look(binding)) for binding in doubtful]
+                looks = {key: group.create_task(look(key)) for key in keys}
         except* KubeError as failed:
             raise failed.exceptions[0] from None
-        if not all(look.result() for look in looks):
-            raise MovedOn
+        return {key: task.result() for key, task in looks.items()}
 
 
 def _readable(reading: Reading) -> Mapping[str, LedgerEntry] | None:

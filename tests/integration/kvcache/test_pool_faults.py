@@ -323,6 +323,37 @@ async def test_a_lagging_cache_registers_no_quota_for_a_binding_that_is_gone(wor
     assert await requested(master) == {}
 
 
+async def test_a_lagging_cache_takes_no_quota_from_a_binding_that_it_does_not_show(
+    world: World, master: Master
+) -> None:
+    await world.backend(admin=master.admin)
+    pool = await world.pool()
+    binding = await world.binding("one", domain="alpha")
+    async with Driven(world, world.client, MooncakeClients()) as before:
+        await eventually(lambda: passed(before, pool, master), lambda seen: seen == {"alpha": 16 * MIB})
+    await world.force_away(KVCachePoolBinding, binding)
+    async with Driven(world, world.client, masters := Masterly()) as late:
+        await late.stop_looking()
+        await world.binding("one", domain="alpha")
+        assert (await late.reconciler.reconcile(pool)).requeue_after == timedelta(seconds=1)
+    assert masters.writes == []
+    assert await requested(master) == {"alpha": 16 * MIB}
+
+
+async def test_a_lagging_cache_lets_no_pool_go_that_a_binding_has_come_to(world: World, master: Master) -> None:
+    await world.backend(admin=master.admin)
+    pool = await world.pool()
+    async with operator(world):
+        await world.says(KVCachePool, pool, QuotaLedgerAvailable=("True", "Available"))
+    await world.delete(KVCachePool, pool)
+    async with Driven(world, world.client, MooncakeClients()) as late:
+        await late.stop_looking()
+        binding = await world.binding("one", domain="alpha")
+        await late.reconciler.reconcile(pool)
+    await world.says(KVCachePool, pool, Releasable=("False", "HeldByBindings"))
+    assert str(binding) in await world.message(KVCachePool, pool, "Releasable")
+
+
 async def test_a_quota_that_somebody_changed_by_hand_is_put_right(world: World, master: Master) -> None:
     await world.backend(admin=master.admin)
     await world.pool()
