@@ -29,8 +29,8 @@ POOL: Final[dict[str, tuple[Row, ...]]] = {
         Row(
             "False",
             r.ENDPOINTS_NOT_PUBLISHED,
-            "the backend has not published its Admin address",
-            "see the conditions of the KVCacheBackend",
+            "the backend has not published its Admin address, or is being deleted and takes no new pool",
+            "see the conditions of the KVCacheBackend; create it again once it is gone",
         ),
     ),
     k.QUOTA_LEDGER_AVAILABLE: (

@@ -17,7 +17,7 @@ from inferencecache.controllers.dataplane.fan_out import write_each
 from inferencecache.controllers.kvcachepool.visit import MovedOn
 from inferencecache.kube.client import Client
 from inferencecache.kube.errors import KubeError, NotFound
-from inferencecache.kube.finalizers import add_finalizer, remove_finalizer
+from inferencecache.kube.finalizers import add_finalizer, is_being_deleted, remove_finalizer
 from inferencecache.kube.resource import Key
 from inferencecache.kube.status import write_status
 
@@ -57,13 +57,17 @@ class Writer:
             raise failure
 
     async def claim(self, backend: KVCacheBackend, pools: Iterable[KVCachePool]) -> None:
-        """Enter pools into the users of their backend. Raises `Conflict` and `NotFound`."""
+        """Enter pools into the users of their backend.
+
+        Raises `Conflict`, `NotFound`, and `MovedOn` if the backend is being deleted and does not have all of them yet.
+        """
         names = [pool.metadata.name for pool in pools]
 
         def decide(live: KVCacheBackend) -> dict[str, Any] | None:
-            known = {user.name for user in live.status.used_by if _is_pool(user, user.name)}
-            kind = KVCachePool.resource.kind
+            known, kind = users_of(live), KVCachePool.resource.kind
             new = [k.UsedBy(kind=kind, namespace="", name=name) for name in names if name not in known]
+            if new and is_being_deleted(live):
+                raise MovedOn
             return _users([*live.status.used_by, *new]) if new else None
 
         await write_status(self.client, backend, decide)
@@ -93,6 +97,11 @@ class Writer:
             await write_status(self.client, binding, decide)
 
         return await write_each(bindings, tell, what="Binding status")
+
+
+def users_of(backend: KVCacheBackend) -> frozenset[str]:
+    """The names of the pools that have claimed a backend."""
+    return frozenset(user.name for user in backend.status.used_by if _is_pool(user, user.name))
 
 
 def _is_pool(user: k.UsedBy, pool: str) -> bool:

@@ -91,6 +91,16 @@ def not_published(backend: str) -> Claim:
     )
 
 
+def leaving(backend: str) -> Claim:
+    """The backend is on its way out, and the pool came after that."""
+    return Claim(
+        k.BACKEND_RESOLVED,
+        "False",
+        r.ENDPOINTS_NOT_PUBLISHED,
+        f"KVCacheBackend {backend!r} is being deleted and takes no new pool; create it again once it is gone",
+    )
+
+
 def ledger_claims(outcome: Outcome) -> Iterator[Claim]:
     """The two conditions about the ledger (spec 10 §6.2)."""
     ledger, policy = k.QUOTA_LEDGER_AVAILABLE, k.QUOTA_POLICY_WRITABLE

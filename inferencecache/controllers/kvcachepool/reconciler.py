@@ -27,7 +27,7 @@ from inferencecache.api.kvcachebackend import KVCacheBackend
 from inferencecache.api.kvcachepool import KVCachePool
 from inferencecache.api.kvcachepoolbinding import KVCachePoolBinding
 from inferencecache.controllers.kvcachepool import pool_status
-from inferencecache.controllers.kvcachepool.act import Writer
+from inferencecache.controllers.kvcachepool.act import Writer, users_of
 from inferencecache.controllers.kvcachepool.binding_status import (
     Release,
     Sight,
@@ -119,6 +119,10 @@ class KVCachePoolReconciler:
             await self._writer.release_all(leaving)
             left = snapshot.without(leaving)
             return await self._unserved(pool, left, pool_status.not_found(name), gone=left.registered)
+        if is_being_deleted(backend):
+            if pool.metadata.name not in users_of(backend):
+                return await self._unserved(pool, snapshot, pool_status.leaving(name))
+            snapshot = snapshot.only(users_of(backend))
         # A sibling that has not had a pass of its own yet: its Bindings' quotas are written in this one.
         siblings = [one for one in snapshot.bare_publishers if one.metadata.name != pool.metadata.name]
         try:
@@ -235,8 +239,10 @@ class KVCachePoolReconciler:
             return await self._teardown(pool, Debtor(unreachable=unreachable), alone, None)
         with self._masters.turn(pool.backend) as master:
             snapshot = self._around.snapshot(pool.backend)
-            debtor = self._debtor(pool.backend, await self._around.backend(pool.backend))
-            return await self._teardown(pool, debtor, snapshot, master)
+            backend = await self._around.backend(pool.backend)
+            if backend is not None and is_being_deleted(backend):
+                snapshot = snapshot.only({*users_of(backend), pool.metadata.name})
+            return await self._teardown(pool, self._debtor(pool.backend, backend), snapshot, master)
 
     def _debtor(self, name: str, backend: KVCacheBackend | None) -> Debtor:
         if backend is None:

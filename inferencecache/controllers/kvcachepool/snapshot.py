@@ -10,7 +10,7 @@ deleted for the other. Admission refuses a second claim; only creations that rac
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -65,6 +65,10 @@ class Snapshot:
         """The same, when these are gone."""
         gone = {Key.of(binding) for binding in bindings}
         return Snapshot.of(self.pools.values(), (one for one in self.all_bindings if Key.of(one) not in gone))
+
+    def only(self, pools: Collection[str]) -> Snapshot:
+        """The same with these pools alone."""
+        return Snapshot.of((one for name, one in self.pools.items() if name in pools), self.all_bindings)
 
     @cached_property
     def all_bindings(self) -> tuple[KVCachePoolBinding, ...]:
