@@ -9,19 +9,20 @@ The unit of failure is the event (decision D1): what cannot be understood is lef
 reason, and its neighbours stay. It is never guessed at: an event whose adapter is unreadable would otherwise count as
 the base model's, and alias the two. Only a batch whose envelope is unreadable fails as a whole.
 
-There are two ways through this module. The strict one decodes a whole batch into typed events at once, and is what
-nearly all traffic takes. A batch that does not fit is read again, event by event, with the leniency that a few builds
-need: raw digests as block hashes, token pairs of speculative decoding, a salt where the adapter's name should be.
-Both yield the same types, so that a consumer sees no builds.
+There are two ways through this module. The strict one decodes a whole batch into typed events at once, in one of the
+spellings that builds use throughout: block hashes as integers or as raw digests, tokens or the pairs of speculative
+decoding. It is what nearly all traffic takes. A batch that does not fit is read again, event by event, with any mixture
+of these, and what else a few builds need: a salt where the adapter's name should be. Both yield the same types, so that
+a consumer sees no builds.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
-from typing import Annotated, Any, Final
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, Final, NamedTuple, cast
 
-from msgspec import DecodeError, Meta, Raw, Struct, ValidationError, convert, structs
+from msgspec import DecodeError, Meta, Raw, Struct, ValidationError, convert, defstruct, structs
 from msgspec.msgpack import Decoder
 from xxhash import xxh3_64_intdigest
 
@@ -122,10 +123,10 @@ class EventBatch(Struct, frozen=True, gc=False):
 
 
 class EventDecoder:
-    """Decodes the batches of one engine. It remembers which encoding the engine used last, and tries that first."""
+    """Decodes the batches of one engine. It remembers which spelling the engine used last, and tries that first."""
 
     def __init__(self) -> None:
-        self._events_are_maps = False
+        self._spelling = _SPELLINGS[0]
 
     def decode(self, payload: bytes) -> EventBatch:
         """The batch of one message's last frame.
@@ -134,11 +135,16 @@ class EventDecoder:
             UndecodableBatch: the envelope is unreadable. No other exception, whatever the bytes are.
         """
         envelope_is_map = _is_map(payload)
-        try:
-            batch = _STRICT[envelope_is_map, self._events_are_maps].decode(payload)
-        except (DecodeError, RecursionError):
-            return self._decode_leniently(payload, envelope_is_map)
-        return EventBatch(batch.ts, batch.events, batch.rank, _NOTHING)
+        for spelling in (self._spelling, *_SPELLINGS):
+            try:
+                batch = spelling.decoders[envelope_is_map].decode(payload)
+            except (DecodeError, RecursionError):
+                continue
+            self._spelling = spelling
+            if spelling.rewrite is not None:
+                spelling.rewrite(batch.events)
+            return EventBatch(batch.ts, batch.events, batch.rank, _NOTHING)
+        return self._decode_leniently(payload, envelope_is_map)
 
     def _decode_leniently(self, payload: bytes, envelope_is_map: bool) -> EventBatch:
         try:
@@ -153,61 +159,13 @@ class EventDecoder:
                 dropped[event] += 1
             else:
                 events.append(event)
-        if batch.events:
-            self._events_are_maps = _is_map(bytes(batch.events[-1]))
         return EventBatch(batch.ts, events, batch.rank, dropped)
 
 
 _NOTHING: Final[Mapping[str, int]] = {}
 
 
-# Strict: a tagged union per encoding.
-
-
-class _StoredArray(BlockStored, array_like=True, tag="BlockStored", gc=False):
-    pass
-
-
-class _RemovedArray(BlockRemoved, array_like=True, tag="BlockRemoved", gc=False):
-    pass
-
-
-class _ClearedArray(AllBlocksCleared, array_like=True, tag="AllBlocksCleared", gc=False):
-    pass
-
-
-class _StoredMap(BlockStored, tag_field="type", tag="BlockStored", gc=False):
-    pass
-
-
-class _RemovedMap(BlockRemoved, tag_field="type", tag="BlockRemoved", gc=False):
-    pass
-
-
-class _ClearedMap(AllBlocksCleared, tag_field="type", tag="AllBlocksCleared", gc=False):
-    pass
-
-
-_ArrayEvent = _StoredArray | _RemovedArray | _ClearedArray
-_MapEvent = _StoredMap | _RemovedMap | _ClearedMap
-
-
-class _ArrayOfArrays(Struct, array_like=True, gc=False):
-    ts: float
-    events: list[_ArrayEvent]
-    rank: _Rank | None = None
-
-
-class _ArrayOfMaps(Struct, array_like=True, gc=False):
-    ts: float
-    events: list[_MapEvent]
-    rank: _Rank | None = None
-
-
-class _ArrayOfRaw(Struct, array_like=True, gc=False):
-    ts: float
-    events: list[Raw]
-    rank: _Rank | None = None
+# Strict: a tagged union per encoding and spelling.
 
 
 class _MapEnvelope(Struct, gc=False, kw_only=True):
@@ -220,25 +178,70 @@ class _MapEnvelope(Struct, gc=False, kw_only=True):
         return self.attn_dp_rank if self.data_parallel_rank is None else self.data_parallel_rank
 
 
-class _MapOfArrays(_MapEnvelope, gc=False):
-    events: list[_ArrayEvent]
+def _envelopes(event: Any) -> dict[bool, Decoder[Any]]:
+    """Decoders of batches of such events, by whether the envelope is a map."""
+    array: list[tuple[str, Any] | tuple[str, Any, Any]]
+    array = [("ts", float), ("events", list[event]), ("rank", _Rank | None, None)]
+    return {
+        False: Decoder(defstruct("ArrayEnvelope", array, array_like=True, gc=False)),
+        True: Decoder(
+            defstruct("MapEnvelope", [("events", list[event])], bases=(_MapEnvelope,), kw_only=True, gc=False)
+        ),
+    }
 
 
-class _MapOfMaps(_MapEnvelope, gc=False):
-    events: list[_MapEvent]
+def _tagged(kind: type[Struct], *fields: tuple[str, Any], **encoding: Any) -> type[Struct]:
+    """A kind of event in one encoding, in which some fields are of other types than declared."""
+    return defstruct(kind.__name__, fields, bases=(kind,), tag=kind.__name__, gc=False, **encoding)
 
 
-class _MapOfRaw(_MapEnvelope, gc=False):
-    events: list[Raw]
+def _events(stored: list[tuple[str, Any]], removed: list[tuple[str, Any]], **encoding: Any) -> Any:
+    return (
+        _tagged(BlockStored, *stored, **encoding)
+        | _tagged(BlockRemoved, *removed, **encoding)
+        | _tagged(AllBlocksCleared, **encoding)
+    )
 
 
-_STRICT: Final[dict[tuple[bool, bool], Decoder[Any]]] = {
-    (False, False): Decoder(_ArrayOfArrays),
-    (False, True): Decoder(_ArrayOfMaps),
-    (True, False): Decoder(_MapOfArrays),
-    (True, True): Decoder(_MapOfMaps),
-}
-_ENVELOPE: Final[dict[bool, Decoder[Any]]] = {False: Decoder(_ArrayOfRaw), True: Decoder(_MapOfRaw)}
+def _name_by_digests(events: list[Any]) -> None:
+    for event in events:
+        if isinstance(event, AllBlocksCleared):
+            continue
+        event.block_hashes = [_named_by(name) if isinstance(name, bytes) else name for name in event.block_hashes]
+        if isinstance(event, BlockStored) and isinstance(event.parent_block_hash, bytes):
+            event.parent_block_hash = _named_by(event.parent_block_hash)
+
+
+def _named_by(digest: bytes) -> int:
+    return int.from_bytes(digest[-8:], "big")
+
+
+def _take_first_of_pairs(events: list[Any]) -> None:
+    for event in events:
+        if isinstance(event, BlockStored) and event.token_ids:
+            event.token_ids = [pair[0] for pair in cast(list[list[int]], event.token_ids)]
+
+
+class _Spelling(NamedTuple):
+    """How a build spells its events: what decodes them, and what then makes declared types of them."""
+
+    decoders: dict[bool, Decoder[Any]]
+    rewrite: Callable[[list[Any]], None] | None
+
+
+_ENCODINGS: Final[tuple[dict[str, Any], ...]] = ({"array_like": True}, {"tag_field": "type"})
+_HASHES: Final = ("block_hashes", list[int | bytes])
+_PARENT: Final = ("parent_block_hash", int | bytes | None)
+_PAIRS: Final = ("token_ids", list[Annotated[list[_TokenId], Meta(min_length=1)]] | None)
+_SPELLINGS: Final = (
+    *(_Spelling(_envelopes(_events([], [], **encoding)), None) for encoding in _ENCODINGS),
+    *(
+        _Spelling(_envelopes(_events([_HASHES, _PARENT], [_HASHES], **encoding)), _name_by_digests)
+        for encoding in _ENCODINGS
+    ),
+    *(_Spelling(_envelopes(_events([_PAIRS], [], **encoding)), _take_first_of_pairs) for encoding in _ENCODINGS),
+)
+_ENVELOPE: Final = _envelopes(Raw)
 
 
 def _is_map(message: bytes) -> bool:
@@ -272,17 +275,15 @@ def _lenient(raw: Raw) -> Event | str:
         return UNKNOWN_TYPE
     _soften(fields)
     try:
-        event: Event = convert(fields, shape)
+        event = cast(Event, convert(fields, shape))
     except ValidationError:
         return _unreadable_field(fields, shape)
     return event
 
 
 _UNTYPED: Final = Decoder()
-_SHAPES: Final[dict[str, type[_MapEvent]]] = {
-    "BlockStored": _StoredMap,
-    "BlockRemoved": _RemovedMap,
-    "AllBlocksCleared": _ClearedMap,
+_SHAPES: Final = {
+    kind.__name__: _tagged(kind, tag_field="type") for kind in (BlockStored, BlockRemoved, AllBlocksCleared)
 }
 # No build has longer arrays than these: what came later came with the maps.
 _POSITIONS: Final[dict[str, tuple[str, ...]]] = {
@@ -307,13 +308,13 @@ def _soften(fields: dict[str, Any]) -> None:
 def _identity(block_hash: Any) -> Any:
     """A block hash that is no integer as one; anything that is no block hash as it is."""
     if isinstance(block_hash, bytes):
-        return int.from_bytes(block_hash[-8:], "big")
+        return _named_by(block_hash)
     if isinstance(block_hash, str):
         return xxh3_64_intdigest(block_hash.encode())
     return block_hash
 
 
-def _unreadable_field(fields: dict[str, Any], shape: type[_MapEvent]) -> str:
+def _unreadable_field(fields: dict[str, Any], shape: type[Struct]) -> str:
     for declared in structs.fields(shape):
         if declared.name not in fields:
             if declared.required:

@@ -293,3 +293,21 @@ def test_a_batch_may_mix_the_encodings_and_an_engine_may_change_them() -> None:
 )
 def test_a_time_is_whole_microseconds_and_none_is_zero(ts: float, microseconds: int) -> None:
     assert decode(batch(ts=ts)).timestamp_us == microseconds
+
+
+@SHAPE
+def test_builds_that_change_their_spelling_from_batch_to_batch_are_read_all_the_same(shape: Any) -> None:
+    decoder = EventDecoder()
+    integers = stored([1, 2], [7, 8], 1, parent_block_hash=3)
+    digests = integers | {"block_hashes": [bytes(31) + b"\1", 2], "parent_block_hash": bytes(31) + b"\3"}
+    pairs = integers | {"token_ids": [[7, 8], [8, 9]]}
+    both = digests | {"token_ids": [[7, 8], 8]}
+    for spelled in (integers, digests, pairs, both, digests, integers, pairs, pairs, integers):
+        decoded = decoder.decode(batch(shape(spelled), shape(removed(spelled["block_hashes"])), shape(cleared())))
+        first, second, third = decoded.events
+        assert isinstance(first, BlockStored)
+        assert isinstance(second, BlockRemoved)
+        assert isinstance(third, AllBlocksCleared)
+        assert (first.block_hashes, first.parent_block_hash, first.token_ids) == ([1, 2], 3, [7, 8])
+        assert second.block_hashes == [1, 2]
+        assert decoded.dropped == {}
