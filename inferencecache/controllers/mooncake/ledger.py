@@ -148,11 +148,6 @@ async def settle(
     )
 
 
-async def converge(admin: AdminClient, desired: Mapping[str, int], registered: Collection[str]) -> Outcome:
-    """Read the ledger and write what differs. Failures are told, not raised."""
-    return await settle(admin, await read(admin), desired, registered)
-
-
 def _stopped(
     failure: MasterError, put: Collection[str] = (), deleted: Collection[str] = (), retained: Collection[str] = ()
 ) -> Outcome:
