@@ -16,11 +16,13 @@ import sys
 import sysconfig
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from inferencecache.controllers.mooncake.admin import AdminClient
+from inferencecache.controllers.mooncake.ledger import Outcome, read, settle
 from inferencecache.controllers.mooncake.policy import EMPTY_POLICY
 
 BINARY = Path(sysconfig.get_path("platlib")) / "mooncake" / "mooncake_master"
@@ -211,6 +213,11 @@ class Store:
         line = self._lines.readline()
         assert line, f"the store ended: {self._process.wait()}"
         return int(line)
+
+
+async def converge(admin: AdminClient, desired: Mapping[str, int], registered: Collection[str]) -> Outcome:
+    """Read a ledger and write what differs, as a pass does."""
+    return await settle(admin, await read(admin), desired, registered)
 
 
 def _free_ports() -> tuple[int, int]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator, Collection, Mapping
+from collections.abc import AsyncIterator
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -11,16 +11,11 @@ from hypothesis import strategies as st
 
 from inferencecache.controllers.mooncake.admin import AdminClient, CannotPersist, MooncakeClients, MultiTenancyOff
 from inferencecache.controllers.mooncake.ledger import Outcome, Verdict, read, settle
-from tests.mooncake import MIB, Master, Store
+from tests.mooncake import MIB, Master, Store, converge
 
 
 async def requested(admin: AdminClient) -> dict[str, int]:
     return {name: entry.requested_quota_bytes for name, entry in (await admin.quotas()).items()}
-
-
-async def converge(admin: AdminClient, desired: Mapping[str, int], registered: Collection[str]) -> Outcome:
-    """Read and write, as a pass does."""
-    return await settle(admin, await read(admin), desired, registered)
 
 
 @pytest.fixture

@@ -27,11 +27,11 @@ from inferencecache.controllers.mooncake.ledger import (
     Outcome,
     Plan,
     Verdict,
-    converge,
     plan,
     read,
     settle,
 )
+from tests.mooncake import converge
 
 
 def entry(tenant: str, requested: int, *, explicit: bool = True) -> LedgerEntry:
