@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 from inferencecache.api.model import Condition, Model, Schema, Text
 
@@ -121,6 +121,13 @@ class UsedBy(Model):
 
 
 USED_BY_KEYS: Final = ("kind", "namespace", "name")
+
+
+def used_by_patch(users: Iterable[UsedBy]) -> dict[str, Any]:
+    """The merge patch of a status for these consumers: sorted, and no field where there are none (spec 10 §2.3)."""
+    listed = sorted(users, key=lambda user: (user.kind, user.namespace, user.name))
+    return {"usedBy": [user.manifest() for user in listed] or None}
+
 
 _MOST_NAMES: Final = 20
 

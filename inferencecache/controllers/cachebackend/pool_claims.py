@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from inferencecache.api import constants as c
 from inferencecache.api.cachebackend import CacheBackend
-from inferencecache.api.kvcache import UsedBy
+from inferencecache.api.kvcache import UsedBy, used_by_patch
 from inferencecache.api.kvcachepool import KVCachePool
 from inferencecache.api.kvcachepoolbinding import KVCachePoolBinding
 from inferencecache.controllers.cachebackend.act import BackendIsLeaving
@@ -69,7 +69,7 @@ class Pools:
             used = live.status.used_by
             # Asked of each version: its deletion may be what the write conflicts with.
             leaving = live.metadata.deletion_timestamp is not None
-            return None if leaving or mine in used else _used_by([*used, mine])
+            return None if leaving or mine in used else used_by_patch([*used, mine])
 
         try:
             await write_status(self._client, binding, claimed)
@@ -99,7 +99,7 @@ class Pools:
 
         def released(live: KVCachePoolBinding) -> Mapping[str, Any] | None:
             others = [one for one in live.status.used_by if one != mine]
-            return None if len(others) == len(live.status.used_by) else _used_by(others)
+            return None if len(others) == len(live.status.used_by) else used_by_patch(others)
 
         try:
             bindings = await self._client.list(KVCachePoolBinding, namespace=backend.metadata.namespace)
@@ -128,9 +128,3 @@ class Pools:
 def _entry(backend: CacheBackend) -> UsedBy:
     """How a Binding names a backend of its own namespace."""
     return UsedBy(kind=CacheBackend.resource.kind, namespace="", name=backend.metadata.name)
-
-
-def _used_by(entries: Iterable[UsedBy]) -> dict[str, Any]:
-    """A list of consumers as a status holds it: sorted, and absent when empty."""
-    listed = sorted(entries, key=lambda one: (one.kind, one.namespace, one.name))
-    return {"usedBy": [one.manifest() for one in listed] or None}

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from inferencecache.api.kvcache import UsedBy
+from inferencecache.api.kvcache import UsedBy, used_by_patch
 from inferencecache.api.kvcachebackend import KVCacheBackend
 from inferencecache.api.kvcachepool import KVCachePool
 from inferencecache.kube.client import Client
@@ -32,8 +32,7 @@ async def without_dangling(client: Client, backend: KVCacheBackend, is_known: Ca
     def status(live: KVCacheBackend) -> dict[str, Any] | None:
         if live.status.used_by != backend.status.used_by:
             return None  # a pool that was gone may be back with a claim of its own; the next pass asks again
-        kept = [one.manifest() for one in live.status.used_by if not (_is_pool(one) and one.name in gone)]
-        return None if len(kept) == len(live.status.used_by) else {"usedBy": kept or None}
+        return used_by_patch(one for one in live.status.used_by if not (_is_pool(one) and one.name in gone))
 
     written = await write_status(client, backend, status)
     return backend if written is None else KVCacheBackend.decode(written)

@@ -68,7 +68,7 @@ class Writer:
             new = [k.UsedBy(kind=kind, namespace="", name=name) for name in names if name not in known]
             if new and is_being_deleted(live):
                 raise MovedOn
-            return _users([*live.status.used_by, *new]) if new else None
+            return k.used_by_patch([*live.status.used_by, *new]) if new else None
 
         await write_status(self.client, backend, decide)
 
@@ -77,7 +77,7 @@ class Writer:
 
         def decide(live: KVCacheBackend) -> dict[str, Any] | None:
             others = [user for user in live.status.used_by if not _is_pool(user, pool)]
-            return None if len(others) == len(live.status.used_by) else _users(others)
+            return None if len(others) == len(live.status.used_by) else k.used_by_patch(others)
 
         await write_status(self.client, backend, decide)
 
@@ -106,8 +106,3 @@ def users_of(backend: KVCacheBackend) -> frozenset[str]:
 
 def _is_pool(user: k.UsedBy, pool: str) -> bool:
     return (user.kind, user.namespace, user.name) == (KVCachePool.resource.kind, "", pool)
-
-
-def _users(users: Iterable[k.UsedBy]) -> dict[str, Any]:
-    listed = sorted(users, key=lambda user: (user.kind, user.namespace, user.name))
-    return {"usedBy": [user.manifest() for user in listed] or None}
