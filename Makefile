@@ -82,7 +82,7 @@ cluster: $(VENV) ## Start a one-node cluster on this machine, as root (hack/clus
 	@hack/cluster up
 
 .PHONY: e2e
-e2e: $(VENV) ## Run the product in containers on that cluster; it is started where there is none (ARGS="-k name": some of it)
+e2e: $(VENV) image ## Run the images and real stores on that cluster, started where there is none (ARGS="-k name": some of it)
 	@exec $(BIN)/pytest e2e $(ARGS)
 
 .PHONY: packaging

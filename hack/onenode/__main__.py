@@ -33,8 +33,7 @@ def main() -> int:
                 print(cluster.status())
                 return 0 if cluster.is_up() else 1
             case "load":
-                for image in arguments.image:
-                    print("\n".join(cluster.load(image)))
+                print("\n".join(cluster.load(*arguments.image)))
             case "restart":
                 cluster.restart(arguments.part)
     except ClusterError as error:

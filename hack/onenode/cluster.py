@@ -101,23 +101,22 @@ class Cluster:
         self._await(name)
         self._progress(f"{name} started again")
 
-    def load(self, image: str) -> list[str]:
-        """Bring an image in: the name of one in Docker, or a file that `docker save` wrote. The names it now has."""
+    def load(self, *images: str) -> list[str]:
+        """Bring images in: names of such in Docker, or one file that `docker save` wrote. The names they now have."""
         if not self.is_up():
             raise ClusterError("there is no cluster to load it into; start one with: hack/cluster up")
-        if Path(image).is_file():
-            with Path(image).open("rb") as archive:
+        if len(images) == 1 and Path(images[0]).is_file():
+            with Path(images[0]).open("rb") as archive:
                 return containers.import_image(self.layout, archive)
-        with subprocess.Popen(
-            [os.environ.get("DOCKER", "docker"), "save", image], stdout=subprocess.PIPE, stderr=subprocess.PIPE
-        ) as saving:
+        # Together, so that what images share is moved once.
+        command = [os.environ.get("DOCKER", "docker"), "save", *images]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as saving:
             assert saving.stdout is not None
             assert saving.stderr is not None
             try:
-                names = containers.import_image(self.layout, saving.stdout)
-            except ClusterError:
-                raise ClusterError(f"{image}: {saving.stderr.read().decode().strip() or 'not an image'}") from None
-        return names
+                return containers.import_image(self.layout, saving.stdout)
+            except ClusterError as error:
+                raise ClusterError(saving.stderr.read().decode().strip() or str(error)) from None
 
     def status(self) -> str:
         """What runs, one line each, for people."""
