@@ -51,8 +51,14 @@ def pool(
         end("--watch shows tables; leave out -o json")
     try:
         in_cluster(kubeconfig, context, lambda client: _shown(client, tuple(names or ()), output, watch, interval))
+    except _Unseen as why:
+        end(str(why))
     except KeyboardInterrupt:
         raise typer.Exit(0) from None
+
+
+class _Unseen(Exception):
+    """The pools that are asked for cannot be shown."""
 
 
 async def _shown(client: Client, names: tuple[str, ...], output: PoolOutput, watch: bool, interval: timedelta) -> None:
@@ -62,15 +68,22 @@ async def _shown(client: Client, names: tuple[str, ...], output: PoolOutput, wat
         return
     from rich.console import Console, Group
     from rich.live import Live
+    from rich.text import Text
 
     console = Console()
+    shown = Group(*map(drawn, await _views(client, names)))
     if not watch:
-        console.print(Group(*map(drawn, await _views(client, names))))
+        console.print(shown)
         return
-    with Live(console=console, auto_refresh=False) as live:
+    with Live(shown, console=console, auto_refresh=False) as live:
         while True:
-            live.update(Group(*map(drawn, await _views(client, names))), refresh=True)
             await asyncio.sleep(interval.total_seconds())
+            try:
+                shown = Group(*map(drawn, await _views(client, names)))
+            except _Unseen as why:
+                live.update(Group(shown, Text(f"not up to date: {why}", style="red")), refresh=True)
+            else:
+                live.update(shown, refresh=True)
 
 
 async def _views(client: Client, names: tuple[str, ...]) -> list[PoolView]:
@@ -84,11 +97,11 @@ async def _views(client: Client, names: tuple[str, ...]) -> list[PoolView]:
         reading_bindings = group.create_task(read_all(client, KVCachePoolBinding))
     pools, bindings = reading_pools.result(), reading_bindings.result()
     if failure := pools.failure or bindings.failure:
-        end(failure)
+        raise _Unseen(failure)
     known = {one.metadata.name: one for one in pools.items}
     missing = [name for name in names if name not in known]
     if missing:
-        end(f"there is no KVCachePool {', '.join(missing)}; there are: {', '.join(sorted(known)) or 'none'}")
+        raise _Unseen(f"there is no KVCachePool {', '.join(missing)}; there are: {', '.join(sorted(known)) or 'none'}")
     return [pool_view(known[name], bindings.items) for name in names or sorted(known)]
 
 

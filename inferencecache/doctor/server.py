@@ -154,7 +154,7 @@ async def discover(client: Client) -> Address:
 async def ask(address: Address, token: str, tls: Tls | None, seconds: float) -> ServerAnswers:
     """Ask the server everything at once; every question has `seconds` at most."""
     timeout = aiohttp.ClientTimeout(total=seconds)
-    async with aiohttp.ClientSession(timeout=timeout, trust_env=True) as session, asyncio.TaskGroup() as group:
+    async with aiohttp.ClientSession(timeout=timeout) as session, asyncio.TaskGroup() as group:
         health = group.create_task(_health(address, tls, seconds))
         snapshot = group.create_task(_snapshot(session, address.url("/snapshot"), token))
         policy = group.create_task(_head(session, address.url("/policy")))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import os
 
 import pytest
 
@@ -12,7 +14,7 @@ from inferencecache.api.kvcachepoolbinding import KVCachePoolBinding
 from inferencecache.kube.client import Client
 from inferencecache.kube.envtest import ControlPlane, install_crds
 from inferencecache.kube.resource import Key
-from tests.integration.doctor.running_doctor import run
+from tests.integration.doctor.running_doctor import SCRIPTS, run
 
 API = "worker.gpustack.ai/v1"
 
@@ -75,3 +77,28 @@ async def test_what_cannot_be_watched_is_refused(control_plane: ControlPlane, ar
     ran = await run("inferencecache", "pool", *arguments, kubeconfig=control_plane.admin)
     assert ran.exit == 3
     assert ran.err.startswith("error: --")
+
+
+async def test_a_watched_pool_follows_its_usage_and_outlives_its_removal(
+    control_plane: ControlPlane, client: Client, shared: str, namespace: str
+) -> None:
+    watching = await asyncio.create_subprocess_exec(
+        SCRIPTS / "inferencecache",
+        *("pool", shared, "--watch", "--interval=100ms"),
+        env={**os.environ, "KUBECONFIG": str(control_plane.admin), "COLUMNS": "200", "TTY_COMPATIBLE": "1"},
+        stdout=asyncio.subprocess.PIPE,
+    )
+    assert watching.stdout is not None
+    out = watching.stdout
+    try:
+        async with asyncio.timeout(60):
+            await out.readuntil(b"50%")
+            full = {"usage": "450Gi"}
+            await client.patch_status(KVCachePoolBinding.resource, Key(namespace, "team-a"), full)
+            await out.readuntil(b"100%")
+            await client.delete(KVCachePool.resource, Key("", shared))
+            await out.readuntil(b"not up to date")
+        assert watching.returncode is None
+    finally:
+        watching.terminate()
+        await watching.communicate()
