@@ -15,6 +15,7 @@ from typing import Any, Self, TypeVar
 import yaml
 from yarl import URL
 
+from inferencecache.api.kvcache import LABEL_TYPE, TYPE_BACKENDS
 from inferencecache.api.kvcachebackend import KVCacheBackend
 from inferencecache.api.kvcachepool import KVCachePool
 from inferencecache.api.kvcachepoolbinding import KVCachePoolBinding
@@ -27,6 +28,7 @@ from inferencecache.controllers.mooncake.admin import LedgerEntry, MooncakeClien
 from inferencecache.kube.cache import Cache
 from inferencecache.kube.client import Client
 from inferencecache.kube.errors import NotFound
+from inferencecache.kube.informer import Informer
 from inferencecache.kube.kinds import ConfigMap
 from inferencecache.kube.manager import Manager, Options
 from inferencecache.kube.resource import Key, Kind, Manifest
@@ -196,11 +198,20 @@ class World:
     async def versions(self, backend: str = "store") -> dict[str, str]:
         """The resourceVersion of everything there is."""
         found = {}
-        for kind, key in [*self._made, (ConfigMap, Key(self.namespace, config_map_name(self.named(backend))))]:
+        for name, (kind, key) in self._named(backend).items():
             with suppress(NotFound):
                 live = await self.client.get_manifest(kind.resource, key)
-                found[f"{kind.__name__} {key}"] = live["metadata"]["resourceVersion"]
+                found[name] = live["metadata"]["resourceVersion"]
         return found
+
+    @property
+    def names(self) -> frozenset[str]:
+        """Kinds and keys of all that was created, the policy document with it."""
+        return frozenset(self._named("store"))
+
+    def _named(self, backend: str) -> dict[str, tuple[type[Kind], Key]]:
+        document = Key(self.namespace, config_map_name(self.named(backend)))
+        return {f"{kind.__name__} {key}": (kind, key) for kind, key in [*self._made, (ConfigMap, document)]}
 
     async def _is_there(self, kind: type[Kind], key: Key) -> bool:
         try:
@@ -269,13 +280,23 @@ class Driven:
     """A controller whose passes the test calls, with caches of its own."""
 
     def __init__(self, world: World, client: Client, masters: MooncakeClients) -> None:
+        self._world = world
         self._cache = Cache(world.client)  # what fills it is no part of a pass
         self._masters = masters
+        surroundings = Surroundings(client, self._cache)
+        labels = {LABEL_TYPE: TYPE_BACKENDS}
+        documents = self._cache.informer(ConfigMap, namespace=world.namespace, labels=labels)
+        self._informers: list[Informer[Any]] = [
+            surroundings.pools,
+            surroundings.bindings,
+            surroundings.backends,
+            documents,
+        ]
         self.reconciler = KVCachePoolReconciler(
             client=client,
-            surroundings=Surroundings(client, self._cache),
+            surroundings=surroundings,
             policies=PolicyFiles(client, self._cache, world.namespace),
-            masters=Masters(masters, window=0),
+            masters=Masters(masters, lambda _: None, window=0),
         )
 
     async def __aenter__(self) -> Self:
@@ -288,6 +309,16 @@ class Driven:
         self._connected.cancel()
         await asyncio.wait([self._connected])
         await self.stop_looking()
+
+    async def catch_up(self, versions: dict[str, str]) -> None:
+        """Wait until the caches hold just these of the world's objects, as `World.versions` tells them."""
+
+        async def cached() -> dict[str, str]:
+            found = [one for informer in self._informers for one in informer.list()]
+            held = {f"{type(one).__name__} {Key.of(one)}": one.metadata.resource_version for one in found}
+            return {name: version for name, version in held.items() if name in self._world.names}
+
+        await eventually(cached, lambda seen: seen == versions)
 
     async def stop_looking(self) -> None:
         """From now on the caches stay as they are, as those of a controller that lost its watches."""

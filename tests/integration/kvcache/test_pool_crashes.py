@@ -100,8 +100,8 @@ async def work(world: World, life: Life, pools: list[Key]) -> bool:
                     assert life.over
                 if life.over:
                     return False
-            await asyncio.sleep(0.05)  # what was written has to find its way into the caches
             now = await world.versions()
+            await one.catch_up(now)
             quiet, before = (quiet + 1 if now == before else 0), now
     return True
 
