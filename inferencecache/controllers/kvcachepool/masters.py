@@ -3,7 +3,8 @@
 Passes over sibling pools write the same ledger and the same document. If two of them went side by side, the one with
 the older view could write again what the other has just released, and nobody would ever take it out. So a master is at
 one pass's disposal at a time. Another pass does not wait for its turn, as it would take a worker from pools whose
-masters are well; it comes back later.
+masters are well. It leaves its name, and is woken when it is next: coming back by the clock, the passes of a hundred
+pools would come at the same instants, and all but one of each instant in vain.
 
 Each pass asks its master the same question: bring the ledger to what is claimed, and tell the figures. As long as the
 claims are the same, the answer to a sibling is an answer to all, for as long as a slow master may take to give one.
@@ -23,6 +24,7 @@ from inferencecache.controllers.kvcachepool.pool_status import Findings
 from inferencecache.controllers.kvcachepool.snapshot import Snapshot
 from inferencecache.controllers.mooncake.admin import TIMEOUT, AdminClient, MooncakeClients, MultiTenancyOff
 from inferencecache.controllers.mooncake.ledger import Reading, read
+from inferencecache.kube.resource import Key
 
 SHARED_FOR: Final = TIMEOUT
 """How long an answer serves others. With a timeout as long, what is told may be as old without any sharing."""
@@ -63,6 +65,8 @@ class Master:
     clock: Callable[[], float]
     window: float
     busy: bool = False
+    waiting: dict[Key, None] = field(default_factory=dict)
+    """Pools whose passes came in vain, the first first."""
     _said: tuple[float, Question, Answer] | None = None
     _silent: tuple[float, str, Reading] | None = None
 
@@ -101,21 +105,29 @@ class Masters:
     """The masters of all backends, by the backend's name: addresses are never compared (decision O8)."""
 
     clients: MooncakeClients
+    wake: Callable[[Key], None]
+    """Has a pool looked at soon."""
     clock: Callable[[], float] = time.monotonic
     window: float = SHARED_FOR.total_seconds()
     _by_backend: dict[str, Master] = field(default_factory=dict)
 
     @contextmanager
-    def turn(self, backend: str) -> Iterator[Master]:
-        """Have a master to oneself. Raises `MasterBusy`."""
+    def turn(self, backend: str, pool: Key) -> Iterator[Master]:
+        """Have a master to oneself. Raises `MasterBusy`; the pool is then woken when it is its turn."""
         master = self._by_backend.setdefault(backend, Master(self.clock, self.window))
         if master.busy:
+            master.waiting.setdefault(pool)
             raise MasterBusy
         master.busy = True
+        master.waiting.pop(pool, None)
         try:
             yield master
         finally:
             master.busy = False
+            if master.waiting:
+                following = next(iter(master.waiting))
+                del master.waiting[following]
+                self.wake(following)
 
     def forget(self, backend: str) -> None:
         """A backend is gone; whoever has its turn keeps it."""

@@ -52,7 +52,7 @@ from inferencecache.kube.resource import Key
 REOBSERVED: Final = timedelta(seconds=30)
 """After a serving pass, after one that could not resolve its backend, and while a deletion is held (spec 10 §3)."""
 SOON: Final = timedelta(seconds=1)
-"""After a conflict, and while another pass is at the master (spec 10 §3)."""
+"""After a conflict, and where a pass left something to the next (spec 10 §3)."""
 
 
 class KVCachePoolReconciler:
@@ -85,7 +85,9 @@ class KVCachePoolReconciler:
             if is_being_deleted(pool):
                 return await self._take_down(pool)
             return await self._serve(pool)
-        except (MasterBusy, MovedOn, Conflict):
+        except MasterBusy:
+            return Result(self._reobserved)  # at the latest
+        except (MovedOn, Conflict):
             return Result(SOON)
 
     async def _absent(self, key: Key) -> Result:
@@ -105,7 +107,7 @@ class KVCachePoolReconciler:
             await self._writer.hold([pool])
         if pool.backend is None:
             return await self._unserved(pool, None, pool_status.not_singular(pool))
-        with self._masters.turn(pool.backend) as master:
+        with self._masters.turn(pool.backend, Key.of(pool)) as master:
             return await self._serve_on(pool, pool.backend, master)
 
     async def _serve_on(self, pool: KVCachePool, name: str, master: Master) -> Result:
@@ -237,7 +239,7 @@ class KVCachePoolReconciler:
             unreachable = pool_status.not_singular(pool).message
             alone = Snapshot.of([pool], self._around.bindings_of(pool.metadata.name))
             return await self._teardown(pool, Debtor(unreachable=unreachable), alone, None)
-        with self._masters.turn(pool.backend) as master:
+        with self._masters.turn(pool.backend, Key.of(pool)) as master:
             snapshot = self._around.snapshot(pool.backend)
             backend = await self._around.backend(pool.backend)
             if backend is not None and is_being_deleted(backend):

@@ -45,7 +45,7 @@ def register(
         client=manager.client,
         surroundings=surroundings,
         policies=PolicyFiles(manager.client, manager.cache, namespace),
-        masters=Masters(masters, window=shared_for.total_seconds()),
+        masters=Masters(masters, lambda pool: builder.enqueue(pool), window=shared_for.total_seconds()),
         reobserved=reobserved,
     )
     builder = manager.controller("kvcachepool", reconciler, workers=_WORKERS)

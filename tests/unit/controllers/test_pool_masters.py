@@ -18,6 +18,7 @@ from inferencecache.controllers.mooncake.admin import (
     MultiTenancyOff,
 )
 from inferencecache.controllers.mooncake.ledger import DECLARED_OFF
+from inferencecache.kube.resource import Key
 from tests.unit.controllers.pools import binding, pool
 
 
@@ -114,18 +115,41 @@ async def test_an_answer_of_the_ledger_is_always_asked_for_anew(answer: MasterEr
 
 
 def test_a_master_is_at_one_pass_s_disposal_and_free_again_whatever_ends_the_pass() -> None:
-    masters = Masters(MooncakeClients())
+    masters = Masters(MooncakeClients(), wake=lambda _: None)
 
     def work() -> None:
-        with masters.turn("one"):
-            with masters.turn("two"):
+        with masters.turn("one", Key("", "a")):
+            with masters.turn("two", Key("", "b")):
                 pass
-            with masters.turn("one"):
+            with masters.turn("one", Key("", "c")):
                 pass
 
     for _ in range(2):
         with pytest.raises(MasterBusy):
             work()
-    with masters.turn("one") as master:
+    with masters.turn("one", Key("", "a")) as master:
         assert master.busy
     assert not master.busy
+
+
+def test_whoever_came_in_vain_is_woken_in_the_order_of_coming_one_at_a_time() -> None:
+    woken: list[str] = []
+    masters = Masters(MooncakeClients(), wake=lambda key: woken.append(key.name))
+
+    def come(*names: str) -> None:
+        for name in names:
+            with pytest.raises(MasterBusy), masters.turn("one", Key("", name)):
+                pass
+
+    with masters.turn("one", Key("", "a")):
+        come("b", "c", "b", "d")
+    assert woken == ["b"]
+    with masters.turn("one", Key("", "c")):  # it was woken by something else
+        come("e")
+    assert woken == ["b", "d"]
+    with masters.turn("two", Key("", "b")):
+        pass
+    assert woken == ["b", "d"]
+    with masters.turn("one", Key("", "b")):
+        pass
+    assert woken == ["b", "d", "e"]
