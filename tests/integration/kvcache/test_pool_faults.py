@@ -281,6 +281,30 @@ async def test_a_pass_over_a_settled_world_asks_the_api_server_nothing(
         assert masters.asked == ["GET /api/v1/tenant_quotas", "GET /metrics"] * 2
 
 
+async def test_a_held_deletion_that_is_as_it_was_costs_the_api_server_nothing(world: World, master: Master) -> None:
+    await world.backend(admin=master.admin)
+    pool = await world.pool()
+    binding = await world.binding("one", domain="alpha")
+    async with operator(world):
+        await world.says(KVCachePool, pool, QuotaLedgerAvailable=("True", "Available"))
+    master.kill()
+    client = Noted(world.client)
+    async with Driven(world, client, MooncakeClients()) as driven:
+        await driven.reconciler.reconcile(pool)
+        await world.delete(KVCachePoolBinding, binding)
+        await world.delete(KVCachePool, pool)
+
+        async def asked() -> list[str]:
+            await driven.catch_up(await world.versions())
+            client.asked.clear()
+            await driven.reconciler.reconcile(pool)
+            return client.asked
+
+        await eventually(asked, lambda seen: not seen)
+    assert (await world.conditions(KVCachePoolBinding, binding))["Releasable"] == ("False", "LedgerRequestFailed")
+    assert (await world.conditions(KVCachePool, pool))["Releasable"] == ("False", "LedgerNotReleased")
+
+
 async def test_many_entries_are_made_in_several_passes_and_statuses_are_told_meanwhile(
     world: World, master: Master, monkeypatch: pytest.MonkeyPatch
 ) -> None:
