@@ -116,7 +116,7 @@ def validate_kv_cache_pool_binding(
     found += _unclaimed(new, around)
     inseparable, warnings = _separable(new, around)
     found += inseparable
-    return Verdict(tuple(found), () if found else warnings)
+    return Verdict(tuple(found), () if found else (*_leaving(new, around), *warnings))
 
 
 # ------------------------------------------------------------------------------------------------------- by itself
@@ -198,6 +198,16 @@ def _in_its_pool(new: KVCachePoolBinding, around: Neighbourhood) -> Iterator[Vio
             _CEILING,
             new.spec.quota.ceiling,
             f"is more than KVCachePool {new.pool} has in all, {total}: ask for less, or raise spec.quota.total there",
+        )
+
+
+def _leaving(new: KVCachePoolBinding, around: Neighbourhood) -> Iterator[str]:
+    """The warning that its pool is on its way out: such a pool serves nobody new, and a new Binding only holds it."""
+    pool = around.pools.get(new.pool)
+    if pool is not None and pool.metadata.deletion_timestamp is not None:
+        yield (
+            f"KVCachePool {new.pool} is being deleted: it gives this Binding no quota, and the Binding holds the "
+            "deletion; delete the Binding, and create it again after the pool"
         )
 
 

@@ -326,6 +326,16 @@ def test_a_ceiling_is_within_its_pool(
     assert causes(moved) == expected
 
 
+def test_a_binding_on_a_pool_that_is_being_deleted_is_admitted_with_a_warning() -> None:
+    """Nothing would be written into its status, and the pool waits for it."""
+    leaving = pool()
+    document = leaving.manifest()
+    document["metadata"] = {"name": "p", "deletionTimestamp": "2026-11-30T12:00:00Z"}
+    (warning,) = judged(binding(), around(pools=(KVCachePool.decode(document),))).warnings
+    assert "KVCachePool p is being deleted" in warning
+    assert not judged(binding(), around(pools=(leaving,))).warnings
+
+
 def test_a_ceiling_that_is_only_spelled_otherwise_is_not_held_against_the_pool() -> None:
     new, old = binding(quota__ceiling="1099511627776"), binding(quota__ceiling="1Ti")
     assert validate_kv_cache_pool_binding(new, old, dtype_owned=True, around=around(pools=())).allowed
