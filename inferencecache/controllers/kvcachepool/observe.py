@@ -50,11 +50,15 @@ class Surroundings:
         """
         known = self._snapshots.get(backend)
         if known is None:
-            pools = self.pools.by_index(_BY_BACKEND, backend)
-            known = Snapshot.of(pools, (one for pool in pools for one in self.bindings_of(pool.metadata.name)))
-            if pools:
+            known = self.present_snapshot(backend)
+            if known.pools:
                 self._snapshots[backend] = known
         return known
+
+    def present_snapshot(self, backend: str) -> Snapshot:
+        """The same, with objects that are as the caches have them now."""
+        pools = self.pools.by_index(_BY_BACKEND, backend)
+        return Snapshot.of(pools, (one for pool in pools for one in self.bindings_of(pool.metadata.name)))
 
     async def bindings_live(self) -> Sequence[KVCachePoolBinding]:
         """Every Binding there is, as the API server has it; none if it does not know the kind."""

@@ -240,7 +240,8 @@ class KVCachePoolReconciler:
             alone = Snapshot.of([pool], self._around.bindings_of(pool.metadata.name))
             return await self._teardown(pool, Debtor(unreachable=unreachable), alone, None)
         with self._masters.turn(pool.backend, Key.of(pool)) as master:
-            snapshot = self._around.snapshot(pool.backend)
+            # What is told of a hold is compared with what its objects say by now.
+            snapshot = self._around.present_snapshot(pool.backend)
             backend = await self._around.backend(pool.backend)
             if backend is not None and is_being_deleted(backend):
                 snapshot = snapshot.only({*users_of(backend), pool.metadata.name})
