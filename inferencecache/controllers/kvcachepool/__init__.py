@@ -14,7 +14,7 @@
     reconciler      the order of these
     registration    joins a manager
 
-`reasons` are the words of the conditions. `published` is a pool as it would be served, for the commands without a cluster.
+`reasons` are the words of the conditions. `published` is a pool as it would be served, for commands without a cluster.
 
 A Binding has no reconciler of its own. Ledger and document belong to a master, so whatever happens to a Binding is the
 affair of its pool, whose pass looks at all pools of that master.
