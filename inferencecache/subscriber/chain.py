@@ -295,29 +295,34 @@ class Chain:
         blocks, holds = rank.blocks, self._holds
         partition = None if adapter == _OPAQUE else self._adapters[adapter]
         tier, alone = medium.tier, medium.alone
-        block_hash = 0
-        for name, prefix in zip(names, prefixes, strict=True):
-            block_hash = name & _U64
-            tokens += size
-            held = blocks.setdefault(block_hash, prefix, tokens, adapter, alone)
-            if held is None:
-                before, after = 0, medium.tiers
-            elif held[_PREFIX] == prefix and held[_ADAPTER] == adapter:
+        hashes = [name & _U64 for name in names]
+        if len(set(hashes)) < len(hashes):  # each replaces what the one before it said
+            for index, name in enumerate(names):
+                self._hold(rank, [name], [prefixes[index]], tokens + size * index, size, adapter, medium, deltas)
+            return
+        counts = range(tokens + size, tokens + size * len(hashes) + 1, size) if size else [tokens]
+        entries = list(zip(hashes, prefixes, counts, strict=True))
+        known = [blocks.setdefault(block_hash, prefix, count, adapter, alone) for block_hash, prefix, count in entries]
+        if hashes:
+            rank.newest = hashes[-1], (prefixes[-1], counts[-1], adapter, alone)
+        if partition is not None and medium is GPU and not any(known) and holds.gain(prefixes, adapter):
+            deltas += [Add(prefix, count, partition, tier) for _, prefix, count in entries]
+            return
+        for (block_hash, prefix, count), held in zip(entries, known, strict=True):
+            before, after = 0, medium.tiers
+            if held is not None and held[_PREFIX] == prefix and held[_ADAPTER] == adapter:
                 media = added(held[_MEDIA], medium)
                 before, after = tiers_in(held[_MEDIA]), tiers_in(media)
                 if media != held[_MEDIA]:
-                    blocks.replace(block_hash, prefix, tokens, adapter, media)
-            else:
-                before, after = 0, medium.tiers
-                blocks.replace(block_hash, prefix, tokens, adapter, alone)
+                    blocks.replace(block_hash, prefix, count, adapter, media)
+            elif held is not None:
+                blocks.replace(block_hash, prefix, count, adapter, alone)
                 self._lose(held, 0, deltas)
             if partition is None:
                 continue
             best = holds.best(prefix, adapter) if before == after else holds.change(prefix, adapter, before, after)[1]
             if best is tier:  # a slower copy is no news
-                deltas.append(Add(prefix, tokens, partition, tier))
-        if names:
-            rank.newest = block_hash, (prefixes[-1], tokens, adapter, alone)
+                deltas.append(Add(prefix, count, partition, tier))
 
     def _remove(self, rank: _Rank, event: BlockRemoved, timestamp_us: int, deltas: list[Delta]) -> None:
         if event.group_idx is not None and event.group_idx not in self._whole_groups:

@@ -10,6 +10,7 @@ of a table of counts, and not much more memory.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from inferencecache.subscriber.table import Table
@@ -42,6 +43,20 @@ class Holds:
     def best(self, prefix_hash: int, adapter: int) -> Tier | None:
         """The fastest tier in which the replica has this prefix, or None."""
         return _best(self._counts(_key(prefix_hash, adapter)))
+
+    def gain(self, prefix_hashes: Sequence[int], adapter: int) -> bool:
+        """Take note of new blocks in T1 all at once, unless one of the prefixes is held already.
+
+        Returns:
+            Whether that was done.
+        """
+        keys = [_key(prefix_hash, adapter) for prefix_hash in prefix_hashes] if adapter else prefix_hashes
+        if self._others.size and any(self._others.get(key) for key in keys):
+            return False
+        if not self._sole.isdisjoint(keys) or len(set(keys)) < len(keys):
+            return False
+        self._sole.update(keys)
+        return True
 
     def change(self, prefix_hash: int, adapter: int, before: int, after: int) -> tuple[Tier | None, Tier | None]:
         """Take note that one of the hold's blocks changed tiers.

@@ -455,3 +455,10 @@ def test_without_an_offload_tier_nothing_is_moved() -> None:
     chain = Chain()
     chain.apply([stored([1]), removed(1)], timestamp_us=5)
     assert list(chain.moved()) == []
+
+
+def test_a_hash_that_comes_several_times_in_one_event_stands_for_the_last_block() -> None:
+    chain = Chain()
+    assert chain.apply([stored([1, 1, 1, 2])]) == [add(0), evict(0), add(1), evict(1), add(2), add(3)]
+    assert chain.apply([removed(1, 2)]) == [evict(2), evict(3)]
+    assert (chain.alive, list(chain.holds())) == (0, [])

@@ -34,6 +34,19 @@ def test_equal_prefixes_of_two_adapters_are_two_holds() -> None:
     assert (holds.best(7, 0), holds.best(7, 1), holds.best(7, 2)) == (Tier.T2, Tier.T1, None)
 
 
+def test_prefixes_are_gained_together_if_none_of_them_is_held() -> None:
+    holds = Holds()
+    assert holds.gain([1, 2], 0)
+    assert holds.gain([1, 2], 1)
+    assert not holds.gain([3, 2], 0)
+    holds.change(4, 0, 0, T2)
+    assert not holds.gain([3, 4], 0)
+    assert not holds.gain([3, 3], 0)
+    assert holds.best(3, 0) is None
+    assert holds.change(1, 1, T1, 0) == (Tier.T1, None)
+    assert (holds.best(1, 0), len(holds)) == (Tier.T1, 4)
+
+
 _KEYS = st.tuples(st.integers(0, 2), st.integers(0, 1))
 _CHANGES = st.tuples(_KEYS, st.integers(0, 3), st.integers(0, T1 | T2 | T3))
 
