@@ -28,6 +28,7 @@ from inferencecache.kube.errors import (
     ApiError,
     DecodeError,
     Gone,
+    NotFound,
     ServerError,
     TooManyRequests,
     TransportError,
@@ -80,11 +81,11 @@ class Client:
 
     async def get(self, kind: type[K], key: Key) -> K:
         """Read one object live. Raises `NotFound`."""
-        return decoder_for(kind)(await self.request("GET", path_of(kind.resource, key.namespace, key.name)))
+        return decoder_for(kind)(await self.request("GET", _path_to(kind.resource, key)))
 
     async def get_manifest(self, resource: Resource, key: Key) -> Manifest:
         """Read one object live as plain values, nothing left out. Raises `NotFound`."""
-        return _manifest(await self.request("GET", path_of(resource, key.namespace, key.name)))
+        return _manifest(await self.request("GET", _path_to(resource, key)))
 
     async def list(self, kind: type[K], *, namespace: str = "", labels: Labels = None, fields: str = "") -> list[K]:
         """List live, in pages; starts over, once, when the continue token expires on the way.
@@ -197,7 +198,7 @@ class Client:
         params = {"fieldManager": self.field_manager, "force": "true" if force else "false"}
         if dry_run:
             params["dryRun"] = "All"
-        path = path_of(resource, key.namespace, key.name)
+        path = _path_to(resource, key)
         return _manifest(
             await self.request("PATCH", path, body=manifest, params=params, content_type=_APPLY, repeatable=True)
         )
@@ -212,7 +213,7 @@ class Client:
         subresource: str = "",
     ) -> Manifest:
         """Apply a JSON merge patch or a JSON patch; the answer is the object as it now is."""
-        path = path_of(resource, key.namespace, key.name, subresource)
+        path = _path_to(resource, key, subresource)
         return _manifest(
             await self.request(
                 "PATCH",
@@ -230,7 +231,7 @@ class Client:
 
     async def replace(self, resource: Resource, key: Key, manifest: Manifest) -> Manifest:
         """Write a whole object; its `resourceVersion` makes the write fail with `Conflict` if the object changed."""
-        path = path_of(resource, key.namespace, key.name)
+        path = _path_to(resource, key)
         return _manifest(await self.request("PUT", path, body=manifest, params={"fieldManager": self.field_manager}))
 
     async def delete(
@@ -247,7 +248,7 @@ class Client:
         body: dict[str, Any] = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": propagation}
         if preconditions:
             body["preconditions"] = preconditions
-        await self.request("DELETE", path_of(resource, key.namespace, key.name), body=body)
+        await self.request("DELETE", _path_to(resource, key), body=body)
 
     # --------------------------------------------------------------------------------------------------- transport
 
@@ -373,6 +374,15 @@ def with_owner(manifest: Manifest, owner: Kind, *, blocks_deletion: bool = True)
         **({"blockOwnerDeletion": True} if blocks_deletion else {}),
     }
     return {**manifest, "metadata": {**manifest.get("metadata", {}), "ownerReferences": [reference]}}
+
+
+def _path_to(resource: Resource, key: Key, subresource: str = "") -> str:
+    # The path without a name is the collection's: to read it is no answer, and to delete it deletes all there is.
+    if not key.name:
+        raise NotFound(
+            f"{resource.kind} {key}: an object has a name, and none was given", status=404, reason="NotFound"
+        )
+    return path_of(resource, key.namespace, key.name, subresource)
 
 
 def _selection(labels: Labels, fields: str) -> dict[str, str]:

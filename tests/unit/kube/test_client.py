@@ -173,6 +173,21 @@ async def test_delete_carries_its_preconditions() -> None:
         assert server.asked[0].body["propagationPolicy"] == "Foreground"
 
 
+async def test_nothing_is_asked_of_a_collection_for_want_of_a_name() -> None:
+    nameless = Key("n", "")
+    async with serving(OBJECT) as (server, client):
+        for call in (
+            client.get(ConfigMap, nameless),
+            client.get_manifest(ConfigMap.resource, nameless),
+            client.patch(ConfigMap.resource, nameless, {}),
+            client.replace(ConfigMap.resource, nameless, MANIFEST),
+            client.delete(ConfigMap.resource, nameless),
+        ):
+            with pytest.raises(NotFound, match="ConfigMap n/: an object has a name"):
+                await call
+        assert not server.asked
+
+
 def page(*names: str, token: str = "") -> Any:
     return says(body={"metadata": {"continue": token}, "items": [{"metadata": {"name": name}} for name in names]})
 
