@@ -36,6 +36,7 @@ from inferencecache.kube.client import Client
 from inferencecache.kube.errors import KubeError, LeadershipLost, NotFound, TerminalError
 from inferencecache.kube.informer import Informer
 from inferencecache.kube.kinds import Deployment, HorizontalPodAutoscaler, Service, StatefulSet
+from inferencecache.kube.owner import Staying
 from inferencecache.kube.resource import Key, Kind, Manifest
 
 CHILD_KINDS: tuple[type[Kind], ...] = (Deployment, StatefulSet, Service, HorizontalPodAutoscaler)
@@ -61,10 +62,6 @@ class Outcome:
     error: KubeError | None = None
 
 
-class BackendIsLeaving(Exception):
-    """The backend is gone or being deleted, which the cache did not know: its children are to be left alone."""
-
-
 def child_informers(cache: Cache) -> dict[type[Kind], Informer[Any]]:
     """The informers of children: only what this operator labelled, however much else the cluster holds."""
     return {kind: cache.informer(kind, labels={c.LABEL_MANAGED_BY: c.CHILD_MANAGED_BY}) for kind in CHILD_KINDS}
@@ -81,7 +78,7 @@ class Actor:
         """Carry out a plan.
 
         What fails on the managed path is told in the outcome, because the status must speak of it. Raises `KubeError`
-        if something could not be removed on the other paths, and `BackendIsLeaving`.
+        if something could not be removed on the other paths, and `OwnerIsLeaving`.
         """
         if plan.path is not Path.MANAGED:
             for kind in CHILD_KINDS:
@@ -96,7 +93,7 @@ class Actor:
 
     async def _manage(self, backend: CacheBackend, store: Workload) -> Outcome:
         kind = workload_kind(backend)
-        failures, stays = _Failures(), _Stays(self._client, backend)
+        failures, stays = _Failures(), Staying(self._client, backend)
         with failures.of(Deployment if kind is StatefulSet else StatefulSet, backend):
             await self._remove(Deployment if kind is StatefulSet else StatefulSet, backend)
         workload = service = None
@@ -120,7 +117,7 @@ class Actor:
             error=failures.error,
         )
 
-    async def _autoscale(self, backend: CacheBackend, store: Workload, stays: _Stays) -> None:
+    async def _autoscale(self, backend: CacheBackend, store: Workload, stays: Staying) -> None:
         if children_for(backend, store, None).autoscaler is None:
             await self._remove(HorizontalPodAutoscaler, backend)
         else:
@@ -132,7 +129,7 @@ class Actor:
         backend: CacheBackend,
         store: Workload,
         pick: Callable[[Children], Manifest | None],
-        stays: _Stays,
+        stays: Staying,
     ) -> Manifest:
         """The child as it is once it is as wanted."""
 
@@ -185,27 +182,6 @@ class Actor:
         found = self._informers[kind].get(Key.of(backend))
         manifest: Manifest | None = msgspec.to_builtins(found) if found is not None else None
         return manifest if manifest is not None and _is_ours(manifest, backend) else None
-
-
-class _Stays:
-    """Makes sure, once per pass and before its first write, that the backend is there to stay (decision F2)."""
-
-    def __init__(self, client: Client, backend: CacheBackend) -> None:
-        self._client = client
-        self._backend = backend
-        self._checked = False
-
-    async def check(self) -> None:
-        """Raises `BackendIsLeaving`."""
-        if self._checked:
-            return
-        try:
-            now = await self._client.get(CacheBackend, Key.of(self._backend))
-        except NotFound:
-            raise BackendIsLeaving from None
-        if now.metadata.uid != self._backend.metadata.uid or now.metadata.deletion_timestamp is not None:
-            raise BackendIsLeaving
-        self._checked = True
 
 
 class _Failures:

@@ -15,13 +15,13 @@ from inferencecache.api.cachebackend import CacheBackend
 from inferencecache.api.kvcache import UsedBy, used_by_patch
 from inferencecache.api.kvcachepool import KVCachePool
 from inferencecache.api.kvcachepoolbinding import KVCachePoolBinding
-from inferencecache.controllers.cachebackend.act import BackendIsLeaving
 from inferencecache.controllers.cachebackend.pool import PoolChain
 from inferencecache.kube.cache import Cache
 from inferencecache.kube.client import Client
 from inferencecache.kube.errors import NotFound
 from inferencecache.kube.finalizers import add_finalizer, has_finalizer, remove_finalizer
 from inferencecache.kube.informer import Informer
+from inferencecache.kube.owner import OwnerIsLeaving
 from inferencecache.kube.resource import Key
 from inferencecache.kube.status import write_status
 
@@ -55,7 +55,7 @@ class Pools:
     async def hold(self, backend: CacheBackend) -> None:
         """Claim the backend's Binding, and release any other. A Binding that is gone, or on its way, is left alone.
 
-        Raises `BackendIsLeaving`: no promise, no claim.
+        Raises `OwnerIsLeaving`: no promise, no claim.
         """
         await self._promise(backend)
         if backend.status.observed_generation != backend.metadata.generation > 1:
@@ -90,9 +90,9 @@ class Pools:
                 return
             live = await self._client.get(CacheBackend, Key.of(backend))
         except NotFound:
-            raise BackendIsLeaving from None
+            raise OwnerIsLeaving from None
         if not has_finalizer(live, FINALIZER):  # it is being deleted, and takes none any more
-            raise BackendIsLeaving
+            raise OwnerIsLeaving
 
     async def _release(self, backend: CacheBackend, *, keep: str) -> None:
         mine = _entry(backend)

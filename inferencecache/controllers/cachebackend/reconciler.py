@@ -19,7 +19,7 @@ from inferencecache.api import constants as c
 from inferencecache.api.cachebackend import CacheBackend
 from inferencecache.controllers.cachebackend import metrics
 from inferencecache.controllers.cachebackend import reasons as r
-from inferencecache.controllers.cachebackend.act import Actor, BackendIsLeaving, Outcome
+from inferencecache.controllers.cachebackend.act import Actor, Outcome
 from inferencecache.controllers.cachebackend.cascade import Baseline, Cascade
 from inferencecache.controllers.cachebackend.decide import decide
 from inferencecache.controllers.cachebackend.engines import match
@@ -36,6 +36,7 @@ from inferencecache.kube.controller import Result
 from inferencecache.kube.errors import KubeError, LeadershipLost, NotFound
 from inferencecache.kube.events import EventRecorder
 from inferencecache.kube.kinds import Pod
+from inferencecache.kube.owner import OwnerIsLeaving
 from inferencecache.kube.resource import Key
 
 
@@ -79,7 +80,7 @@ class CacheBackendReconciler:
         plan = plan_for(backend, self._runtimes, self._storage)
         try:
             outcome = await self._claimed(backend, plan, await self._actor.act(backend, plan))
-        except BackendIsLeaving:
+        except OwnerIsLeaving:
             return Result()
         seen = self._around.observe(backend, self._now())
         facts = self._facts(plan, outcome, backend, seen.injected, seen.now)
@@ -100,7 +101,7 @@ class CacheBackendReconciler:
         return Result(sooner(verdict.look_again, matched.look_again, baseline.look_again, next_call))
 
     async def _claimed(self, backend: CacheBackend, plan: Plan, outcome: Outcome) -> Outcome:
-        """The outcome after the claim on a pool's Binding was made, or given up. Raises `BackendIsLeaving`."""
+        """The outcome after the claim on a pool's Binding was made, or given up. Raises `OwnerIsLeaving`."""
         if plan.path is not Path.POOL:
             await self._pools.let_go(backend)
             return outcome

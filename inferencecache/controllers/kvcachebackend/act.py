@@ -32,9 +32,9 @@ from inferencecache.kube.apply import ChildConflict, abandoned, apply_child, cov
 from inferencecache.kube.cache import Cache
 from inferencecache.kube.client import Client, with_owner
 from inferencecache.kube.errors import KubeError, LeadershipLost, NotFound
-from inferencecache.kube.finalizers import is_being_deleted
 from inferencecache.kube.informer import Informer
 from inferencecache.kube.kinds import DaemonSet, Deployment, Role, RoleBinding, Service, ServiceAccount, controller_of
+from inferencecache.kube.owner import Staying
 from inferencecache.kube.resource import Key, Kind, Manifest
 
 CHILD_KINDS: Final[tuple[type[Kind], ...]] = (DaemonSet, Deployment, Service, RoleBinding, Role, ServiceAccount)
@@ -54,10 +54,6 @@ class ChildrenNotInLine(KubeError):
     """Some object of a backend is not as wanted. What is observed of the backend is due again soon in any case."""
 
     retry_within = timedelta(seconds=15)
-
-
-class BackendIsLeaving(Exception):
-    """The backend is gone or being deleted, which the cache did not know: nothing is to be written for it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,10 +93,10 @@ class Actor:
         return Outcome(self._owned(backend))
 
     async def act(self, backend: KVCacheBackend, pods: Collection[StorePod]) -> Outcome:
-        """Bring the objects in line, and members with them. Raises `BackendIsLeaving`."""
+        """Bring the objects in line, and members with them. Raises `OwnerIsLeaving`."""
         before = self._owned(backend)
         wanted = {_named(one): one for one in self._rendered(backend, before)}
-        children, stays, failures = {}, _Stays(self._client, backend), _Failures()
+        children, stays, failures = {}, Staying(self._client, backend), _Failures()
         for named, desired in wanted.items():
             try:
                 children[named] = await self._ensure(backend, desired, before.get(named), stays)
@@ -145,7 +141,7 @@ class Actor:
         return render(backend, self._settings, leader)
 
     async def _ensure(
-        self, backend: KVCacheBackend, desired: Manifest, cached: Manifest | None, stays: _Stays
+        self, backend: KVCacheBackend, desired: Manifest, cached: Manifest | None, stays: Staying
     ) -> Manifest:
         """The object as it is once it is as wanted."""
         paths = AUTHORITATIVE.get(desired["kind"], ())
@@ -166,7 +162,7 @@ class Actor:
             or abandoned(owned, cached, self._client.field_manager)
         )
 
-    async def _delete(self, kind: type[Kind], child: Manifest, stays: _Stays | None) -> None:
+    async def _delete(self, kind: type[Kind], child: Manifest, stays: Staying | None) -> None:
         metadata = child["metadata"]
         if metadata.get("deletionTimestamp"):
             return
@@ -177,7 +173,7 @@ class Actor:
         with suppress(NotFound):
             await self._client.delete(kind.resource, key, uid=metadata["uid"], propagation=propagation)
 
-    async def _replace(self, daemon_set: Manifest, pods: Iterable[StorePod], stays: _Stays) -> None:
+    async def _replace(self, daemon_set: Manifest, pods: Iterable[StorePod], stays: Staying) -> None:
         metadata = daemon_set["metadata"]
         members = [pod for pod in pods if pod.workload == metadata["uid"]]
         nodes = (daemon_set.get("status") or {}).get("desiredNumberScheduled", 0)
@@ -194,27 +190,6 @@ class Actor:
         namespace = self._settings.namespace
         found = [(kind, await self._client.list(kind, namespace=namespace, labels=MARKS)) for kind in CHILD_KINDS]
         return _of(backend, found)
-
-
-class _Stays:
-    """Makes sure, once per pass and before its first write, that the backend is there to stay."""
-
-    def __init__(self, client: Client, backend: KVCacheBackend) -> None:
-        self._client = client
-        self._backend = backend
-        self._checked = False
-
-    async def check(self) -> None:
-        """Raises `BackendIsLeaving`."""
-        if self._checked:
-            return
-        try:
-            now = await self._client.get(KVCacheBackend, Key.of(self._backend))
-        except NotFound:
-            raise BackendIsLeaving from None
-        if now.metadata.uid != self._backend.metadata.uid or is_being_deleted(now):
-            raise BackendIsLeaving
-        self._checked = True
 
 
 class _Failures:

@@ -17,7 +17,7 @@ from inferencecache.api.kvcache import FINALIZER, listed
 from inferencecache.api.kvcachebackend import KVCacheBackend
 from inferencecache.api.kvcachepool import KVCachePool
 from inferencecache.controllers.kvcachebackend import reasons as r
-from inferencecache.controllers.kvcachebackend.act import Actor, BackendIsLeaving
+from inferencecache.controllers.kvcachebackend.act import Actor
 from inferencecache.controllers.kvcachebackend.observe import endpoints, observe
 from inferencecache.controllers.kvcachebackend.pods import StorePod
 from inferencecache.controllers.kvcachebackend.reading import Masters
@@ -29,6 +29,7 @@ from inferencecache.kube.errors import NotFound
 from inferencecache.kube.events import EventRecorder
 from inferencecache.kube.finalizers import add_finalizer, has_finalizer, is_being_deleted, remove_finalizer
 from inferencecache.kube.informer import Change, Informer
+from inferencecache.kube.owner import OwnerIsLeaving
 from inferencecache.kube.resource import Key
 from inferencecache.kube.status import write_status
 
@@ -72,7 +73,7 @@ class KVCacheBackendReconciler:
             return Result()
         try:
             return await self._pass(backend)
-        except (NotFound, BackendIsLeaving):
+        except (NotFound, OwnerIsLeaving):
             return Result()  # the event of that is on its way
 
     async def _pass(self, backend: KVCacheBackend) -> Result:

@@ -14,7 +14,7 @@ from inferencecache.adapters.registry import load_adapters
 from inferencecache.api import crds
 from inferencecache.api.cachebackend import CacheBackend
 from inferencecache.controllers import register
-from inferencecache.controllers.cachebackend.act import Actor, BackendIsLeaving, child_informers
+from inferencecache.controllers.cachebackend.act import Actor, child_informers
 from inferencecache.controllers.cachebackend.plan import plan_for
 from inferencecache.kube.cache import Cache
 from inferencecache.kube.client import Client
@@ -22,6 +22,7 @@ from inferencecache.kube.envtest import install_crds
 from inferencecache.kube.errors import NotFound
 from inferencecache.kube.kinds import Deployment, HorizontalPodAutoscaler, Service, StatefulSet
 from inferencecache.kube.manager import Manager, Options
+from inferencecache.kube.owner import OwnerIsLeaving
 from inferencecache.kube.resource import Key, Kind, Manifest, path_of
 from tests.integration.controllers.rest import at_rest, passes
 from tests.integration.kube.waiting import eventually
@@ -158,7 +159,7 @@ async def test_no_child_is_written_for_a_backend_that_leaves_unheard_of(
     if fate == "namesake":
         await client.create(manifest)
     actor = Actor(client, child_informers(Cache(client)))
-    with pytest.raises(BackendIsLeaving):
+    with pytest.raises(OwnerIsLeaving):
         await actor.act(cached, plan_for(cached, *load_adapters()))
     for kind in (Deployment, Service):
         assert await client.list(kind, namespace=namespace) == []

@@ -13,7 +13,7 @@ import pytest
 from inferencecache.api import crds
 from inferencecache.api.kvcachebackend import KVCacheBackend
 from inferencecache.api.kvcachepool import KVCachePool
-from inferencecache.controllers.kvcachebackend.act import Actor, BackendIsLeaving, child_informers
+from inferencecache.controllers.kvcachebackend.act import Actor, child_informers
 from inferencecache.controllers.kvcachebackend.objects import Settings
 from inferencecache.controllers.kvcachebackend.pods import StorePod
 from inferencecache.controllers.kvcachebackend.reconciler import BY_BACKEND, KVCacheBackendReconciler
@@ -26,6 +26,7 @@ from inferencecache.kube.envtest import install_crds
 from inferencecache.kube.events import EVENTS
 from inferencecache.kube.kinds import DaemonSet, Deployment, Pod, Service
 from inferencecache.kube.manager import Manager, Options
+from inferencecache.kube.owner import OwnerIsLeaving
 from inferencecache.kube.resource import Key, Manifest, path_of
 from tests.integration.kube.waiting import eventually
 from tests.integration.kvcache.backend_world import (
@@ -468,7 +469,7 @@ async def test_nothing_is_written_for_a_backend_whose_deletion_the_cache_has_not
     await client.patch(KVCacheBackend.resource, backend, {"metadata": {"finalizers": ["example.com/hold"]}})
     await client.delete(KVCacheBackend.resource, backend)
     actor = Actor(client, child_informers(Cache(client), namespace), Settings(namespace, IMAGE))
-    with pytest.raises(BackendIsLeaving):
+    with pytest.raises(OwnerIsLeaving):
         await actor.act(seen, ())
     assert await backends.children(backend) == {}
 
