@@ -12,6 +12,7 @@ MODEL: Final = "fake/e2e"
 BLOCK_SIZE: Final = 16
 PROMPT: Final = "You are a helpful assistant. Answer in the language of the question, and say so if you do not know. "
 
+SIDECAR: Final = "kvevent-subscriber"
 SMALL: Final = {"requests": {"memory": "64Mi"}, "limits": {"memory": "512Mi"}}
 
 
@@ -113,11 +114,14 @@ def endpoint_of(world: World, backend: str) -> str:
 
 
 def engines_of(world: World, pairing: Pairing, count: int = 0) -> list[Manifest]:
-    """Its engines, once they are all ready."""
+    """Its engines, once they are all ready and their sidecars listen: what an engine publishes before, nobody hears."""
 
     def ready() -> list[Manifest]:
         pods = world.ready_pods(pairing.selector())
         assert len(pods) == (count or pairing.replicas), [pod["metadata"]["name"] for pod in pods]
+        for pod in pods:
+            if any(container["name"] == SIDECAR for container in pod["spec"]["containers"]):
+                assert "subscribed to engine KV events" in world.logs(pod["metadata"]["name"], SIDECAR)
         return pods
 
     return until(ready)
