@@ -70,9 +70,15 @@ class Connections:
                         raise NoAnswer(f"the answer is longer than {largest} bytes")
                 return answer.status, bytes(content)
         except (aiohttp.ClientError, OSError, ValueError) as error:  # TimeoutError is an OSError
-            late = isinstance(error, TimeoutError)
-            why = f"no answer within {self._timeout.total:g} s" if late else str(error) or type(error).__name__
-            raise NoAnswer(why) from error
+            raise NoAnswer(self._why(error)) from error
+
+    def _why(self, error: Exception) -> str:
+        if isinstance(error, TimeoutError):
+            return f"no answer within {self._timeout.total:g} s"
+        if isinstance(error, aiohttp.ClientConnectorError):
+            # The library's own text speaks of ssl where there is none.
+            return f"cannot connect: {error.os_error.strerror or error.os_error}"
+        return str(error) or type(error).__name__
 
     def _opened(self) -> aiohttp.ClientSession:
         if self._session is None:
