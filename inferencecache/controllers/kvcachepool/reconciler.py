@@ -91,13 +91,20 @@ class KVCachePoolReconciler:
             return Result(SOON)
 
     async def _absent(self, key: Key) -> Result:
-        """Let go of Bindings that outlived their pool; live ones wait for it (spec 10 §5 step 1)."""
-        leaving = [one for one in self._around.bindings_of(key.name) if is_being_deleted(one)]
-        if not leaving:
+        """Let go of Bindings that outlived their pool; live ones wait for it, and say so (spec 10 §5 step 1)."""
+        left = self._around.bindings_of(key.name)
+        if not left:
             return Result()
         if not await self._around.pool_is_gone(key):
             return Result(SOON)
-        await self._writer.release_all(leaving)
+        await self._writer.release_all(one for one in left if is_being_deleted(one))
+        sight = Sight(rivals=None, blind=f"there is no KVCachePool {key.name}; create it, or delete this Binding")
+        now = self._now()
+        trouble = await self._writer.tell_bindings(
+            (one for one in left if not is_being_deleted(one)), lambda live: binding_status(live, sight, now)
+        )
+        if trouble is not None:
+            raise trouble
         return Result()
 
     # --------------------------------------------------------------------------------------------------------- serving

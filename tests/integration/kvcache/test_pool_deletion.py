@@ -238,6 +238,18 @@ async def test_a_binding_whose_pool_is_gone_is_let_go(world: World, master: Mast
         await world.gone(KVCachePoolBinding, binding)
 
 
+async def test_a_live_binding_whose_pool_was_forced_away_does_not_look_ready(world: World, master: Master) -> None:
+    await world.backend(admin=master.admin)
+    pool = await world.pool()
+    binding = await world.binding("one", domain="alpha")
+    async with operator(world):
+        await eventually(holds(master, {"alpha": 16 * MIB}), bool)
+        await world.force_away(KVCachePool, pool)
+        await world.says(KVCachePoolBinding, binding, phase="Error", QuotaObserved=("False", "MasterNotScraped"))
+        told = (await world.status(KVCachePoolBinding, binding))["phaseMessage"]
+    assert f"there is no KVCachePool {pool.name}" in told
+
+
 async def domains(world: World, pool: Key) -> list[str]:
     """What a pool's status lists."""
     return [row["name"] for row in (await world.status(KVCachePool, pool)).get("domains", ())]
