@@ -47,7 +47,7 @@ lint: $(VENV) ## Style, types, import contracts, and generated files in step wit
 
 .PHONY: test
 test: lint control-plane redis mooncake ## Everything CI holds: lint, then unit, recorded-case and integration tests (ARGS="-k name": some of them)
-	@$(BIN)/pytest $(ARGS)
+	@$(BIN)/pytest -n 2 --dist loadfile $(ARGS)
 
 .PHONY: format
 format: $(VENV) ## Format the code and apply the safe fixes
