@@ -2,9 +2,11 @@
 
     python -m bench.reconcile [--backends 500] [--quiet-seconds 60]
 
+Two controllers in turn, each on an API server of its own: ours, and the plain operator on kopf of `_reconcile_kopf.py`.
 The controller is a process of its own; this one plays the user and the Deployment controller. Requests are those that
 the API server itself counted (`apiserver_request_total`), without the ones this process made and without watches.
-Prints, per phase, requests by verb and resource, requests per backend, CPU seconds, and the peak memory in the end.
+Prints, per phase, requests by verb and resource, requests per backend, CPU seconds, and the peak memory in the end;
+then both controllers side by side.
 """
 
 from __future__ import annotations
@@ -19,7 +21,8 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +60,15 @@ _SAMPLE = re.compile(r"apiserver_request_total\{(?P<labels>.*)\} (?P<value>\S+)"
 Requests = Counter[tuple[str, str]]
 
 
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What one phase took: seconds on the wall and of CPU, and all requests."""
+
+    wall: float
+    cpu: float
+    requests: int
+
+
 async def operate(kubeconfig: str) -> None:
     """Be the controller until SIGTERM."""
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(40))
@@ -78,6 +90,7 @@ class Bench:
         self.plane = plane
         self.names = [f"kv-{number:04d}" for number in range(backends)]
         self.own: Requests = Counter()
+        self.costs: dict[str, Cost] = {}
 
     async def requests(self) -> Requests:
         """All requests of others so far, by verb and resource."""
@@ -124,6 +137,19 @@ class Bench:
                     return
                 await asyncio.sleep(0.5)
 
+    async def started(self, others_listed: int) -> None:
+        """Wait until a controller has listed the backends, and is done with what it then found to do.
+
+        Args:
+            others_listed: what `listed` was before the controller was started.
+        """
+        await self.until(self.listed, others_listed + 1)
+        await self.settled()
+
+    async def listed(self) -> int:
+        """How often others have listed the backends so far."""
+        return (await self.requests())["LIST", "cachebackends"]
+
     async def settled(self) -> None:
         """Wait until nobody has asked for anything for a while."""
         async with asyncio.timeout(PATIENCE):
@@ -137,11 +163,12 @@ class Bench:
 
     @contextlib.asynccontextmanager
     async def phase(self, name: str, process: subprocess.Popen[bytes]) -> AsyncIterator[None]:
-        """Print what a phase costs."""
+        """Print and remember what a phase costs."""
         before, cpu, start = await self.requests(), cpu_seconds(process.pid), time.monotonic()
         yield
         wall, spent = time.monotonic() - start, cpu_seconds(process.pid) - cpu
         made = await self.requests() - before
+        self.costs[name] = Cost(wall, spent, made.total())
         total, writes = made.total(), sum(count for (verb, _), count in made.items() if verb in WRITES)
         print(f"\n{name}: {wall:.1f} s, {spent:.2f} s of CPU, {total} requests ({writes} writes)")
         print(f"  {total / len(self.names):.2f} requests per backend")
@@ -192,40 +219,78 @@ def peak_mib(pid: int) -> float:
     return int(re.findall(r"VmHWM:\s+(\d+)", status)[0]) / 1024
 
 
+def ours(plane: ControlPlane) -> list[str]:
+    """The command that runs our controller."""
+    return [sys.executable, "-m", "bench.reconcile", "--operate", str(plane.admin)]
+
+
+def kopfs(_: ControlPlane) -> list[str]:
+    """The command that runs the operator on kopf, which finds the API server in its environment."""
+    options = [f"--namespace={NAMESPACE}", "--standalone", "--quiet"]
+    return [sys.executable, "-m", "kopf", "run", *options, "-m", "bench._reconcile_kopf"]
+
+
 @contextlib.contextmanager
-def controller(plane: ControlPlane) -> Any:
-    """The controller as a process."""
-    command = [sys.executable, "-m", "bench.reconcile", "--operate", str(plane.admin)]
-    process = subprocess.Popen(command)
+def controller(plane: ControlPlane, command: list[str], peaks: list[float]) -> Iterator[subprocess.Popen[bytes]]:
+    """A controller as a process; its peak memory in MiB is added to `peaks`."""
+    process = subprocess.Popen(command, env={**os.environ, "KUBECONFIG": str(plane.admin)})
     try:
         yield process
-        print(f"  peak memory of this controller: {peak_mib(process.pid):.0f} MiB")
+        peaks.append(peak_mib(process.pid))
+        print(f"  peak memory of this controller: {peaks[-1]:.0f} MiB")
     finally:
         process.send_signal(signal.SIGTERM)
         process.wait(60)
 
 
-async def measure(backends: int, quiet_seconds: float) -> None:
-    """All phases."""
+async def measure(
+    command: Callable[[ControlPlane], list[str]], backends: int, quiet_seconds: float
+) -> tuple[dict[str, Cost], float]:
+    """All phases of one controller, and the most memory it had, in MiB."""
+    peaks: list[float] = []
     with ControlPlane() as plane:
         async with await connect(plane.admin) as connection:
             client = Client(connection, field_manager="bench")
             await install_crds(client, crds())
             await client.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
             bench = Bench(client, plane, backends)
-            with controller(plane) as process:
-                await bench.settled()
-                async with bench.phase(f"{backends} backends created at once, until all are ready", process):
+            listed = await bench.listed()
+            with controller(plane, command(plane), peaks) as process:
+                await bench.started(listed)
+                async with bench.phase(f"{backends} created at once, until all are ready", process):
                     await bench.create()
                     await bench.roll_out()
                     await bench.until(bench.ready, backends)
                 await bench.settled()
                 async with bench.phase(f"{quiet_seconds:g} quiet seconds", process):
                     await asyncio.sleep(quiet_seconds)
-            with controller(plane) as process:
-                async with bench.phase("a new controller finds them", process):
-                    await asyncio.sleep(SETTLED_SECONDS)
-                    await bench.settled()
+            listed = await bench.listed()
+            with controller(plane, command(plane), peaks) as process:
+                async with bench.phase("found by a new controller", process):
+                    await bench.started(listed)
+    return bench.costs, max(peaks)
+
+
+async def compare(backends: int, quiet_seconds: float) -> None:
+    """Both controllers, one after the other, and a table of both."""
+    sides = []
+    for name, command in (("this controller", ours), ("the operator on kopf", kopfs)):
+        print(f"\n== {name}")
+        sides.append(await measure(command, backends, quiet_seconds))
+    (left, left_peak), (right, right_peak) = sides
+    print(f"\n| {backends} backends | | this controller | kopf | ratio |\n|---|---|---:|---:|---:|")
+    for phase, mine in left.items():
+        theirs = right[phase]
+        row(phase, "wall clock, s", mine.wall, theirs.wall)
+        row(phase, "CPU, s", mine.cpu, theirs.cpu)
+        row(phase, "requests per backend", mine.requests / backends, theirs.requests / backends)
+    row("all of it", "peak memory, MiB", left_peak, right_peak)
+
+
+def row(phase: str, what: str, mine: float, theirs: float) -> None:
+    """Print a row of the table; the ratio is how many times ours the other is, where ours is not nothing."""
+    ratio = f"{theirs / mine:.2f}×" if mine else ""
+    print(f"| {phase} | {what} | {mine:.2f} | {theirs:.2f} | {ratio} |")
 
 
 def main() -> None:
@@ -235,7 +300,7 @@ def main() -> None:
     parser.add_argument("--quiet-seconds", type=float, default=60.0)
     parser.add_argument("--operate", metavar="KUBECONFIG", help=argparse.SUPPRESS)
     options = parser.parse_args()
-    work = operate(options.operate) if options.operate else measure(options.backends, options.quiet_seconds)
+    work = operate(options.operate) if options.operate else compare(options.backends, options.quiet_seconds)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(work)
 
