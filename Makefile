@@ -88,7 +88,7 @@ e2e: $(VENV) image ## Run the images and real stores on that cluster, started wh
 .PHONY: packaging
 packaging: $(VENV) control-plane ## Prove the chart with helm and the alerts with promtool; builds both where they are missing, once per user
 	@for tool in helm promtool; do hack/get-tool.sh $$tool >/dev/null; done
-	@$(BIN)/pytest packaging $(ARGS)
+	@$(BIN)/pytest packaged $(ARGS)
 
 .PHONY: clean
 clean: ## Remove .venv and every cache of this checkout (the control-plane binaries of the user stay)

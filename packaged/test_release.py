@@ -10,7 +10,7 @@ import yaml
 
 from inferencecache.cli.install import NAMESPACE, POOL_NAMESPACE
 from inferencecache.kube.envtest import ControlPlane
-from packaging.tools import ROOT, run
+from packaged.tools import ROOT, run
 from tests.integration.kustomized import kubectl
 
 CHART = str(ROOT / "charts" / "inferencecache")

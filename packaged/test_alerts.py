@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from packaging.tools import ROOT, run
+from packaged.tools import ROOT, run
 
 
 def test_the_rules_are_well_formed() -> None:
@@ -11,4 +11,4 @@ def test_the_rules_are_well_formed() -> None:
 
 
 def test_each_alert_fires_when_it_should_and_not_otherwise() -> None:
-    run("promtool", "test", "rules", str(ROOT / "packaging" / "alerts_test.yaml"))
+    run("promtool", "test", "rules", str(ROOT / "packaged" / "alerts_test.yaml"))

@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from inferencecache.cli.install import NAMESPACE, POOL_NAMESPACE
-from packaging.tools import ROOT, run
+from packaged.tools import ROOT, run
 from tests.integration.kustomized import MANIFESTS, built
 
 CHART = str(ROOT / "charts" / "inferencecache")
