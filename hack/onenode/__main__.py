@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 
 from hack.onenode.cluster import Cluster
@@ -14,13 +15,14 @@ def main() -> int:
         prog="hack/cluster", description="A Kubernetes cluster of one node on this machine."
     )
     commands = parser.add_subparsers(dest="command", required=True)
-    commands.add_parser("up", help="start it (15 s; the first time its parts are built, which takes half an hour)")
+    commands.add_parser("up", help="start it (half a minute; the first time its parts are built, which takes a while)")
     commands.add_parser("down", help="end it, and undo what it changed on this machine")
     commands.add_parser("status", help="say what runs and how to reach it; exit 1 unless all of it does")
     commands.add_parser("load", help="bring images in").add_argument("image", nargs="+", help="name in Docker, or file")
     commands.add_parser("restart", help="end a part and start it again").add_argument("part", help="as status names it")
     arguments = parser.parse_args()
 
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what was started is ended
     cluster = Cluster(lambda line: print(f"cluster: {line}", file=sys.stderr, flush=True))
     try:
         match arguments.command:

@@ -1,7 +1,7 @@
 """The machine's side of the Pod network: packet filter rules and kernel settings, and their removal.
 
 The bridge plugin could write these rules itself, but takes them away only together with each Pod it made them for, and
-a machine that is cleaned up in a hurry does not ask it to. kube-proxy's own rules are kube-proxy's to clean.
+a machine that is cleaned up in a hurry does not ask it to. kube-proxy cleans up its own rules, the kubelet does not.
 """
 
 from __future__ import annotations
@@ -18,6 +18,15 @@ _RULES: Final = (
     ("filter", "FORWARD", ("-i", BRIDGE, "-j", "ACCEPT")),
     ("filter", "FORWARD", ("-o", BRIDGE, "-j", "ACCEPT")),
     ("nat", "POSTROUTING", ("-s", POD_RANGE, "!", "-o", BRIDGE, "-j", "MASQUERADE")),
+)
+# The kubelet's, which nothing takes away: chains, and the rules that jump into one of them.
+_KUBELET_JUMPS: Final = (("filter", "INPUT"), ("filter", "OUTPUT"))
+_KUBELET_CHAINS: Final = (
+    ("filter", "KUBE-FIREWALL"),
+    ("filter", "KUBE-KUBELET-CANARY"),
+    ("nat", "KUBE-KUBELET-CANARY"),
+    ("mangle", "KUBE-KUBELET-CANARY"),
+    ("mangle", "KUBE-IPTABLES-HINT"),
 )
 # Services are routed by the packet filter, so packets between two Pods on the bridge have to pass it as well.
 _KERNEL_SETTINGS: Final = {
@@ -42,6 +51,12 @@ def close(layout: Layout) -> None:
     for table, chain, rule in _RULES:
         while _iptables(table, "-D", chain, *rule):
             pass
+    for program in ("iptables", "ip6tables"):
+        for table, chain in _KUBELET_JUMPS:
+            _iptables(table, "-D", chain, "-j", "KUBE-FIREWALL", program=program)
+        for table, chain in _KUBELET_CHAINS:
+            _iptables(table, "-F", chain, program=program)
+            _iptables(table, "-X", chain, program=program)
     if Path(f"/sys/class/net/{BRIDGE}").exists():
         subprocess.run(["ip", "link", "delete", BRIDGE], check=True)
     if layout.kernel_settings.exists():
@@ -53,6 +68,6 @@ def _setting(name: str) -> Path:
     return Path("/proc/sys") / name
 
 
-def _iptables(table: str, *arguments: str) -> bool:
-    done = subprocess.run(["iptables", "-w", "-t", table, *arguments], capture_output=True, check=False)
+def _iptables(table: str, *arguments: str, program: str = "iptables") -> bool:
+    done = subprocess.run([program, "-w", "-t", table, *arguments], capture_output=True, check=False)
     return done.returncode == 0
