@@ -29,6 +29,9 @@ ROLE_LEADER: Final = "leader"
 ROLE_MEMBER: Final = "member"
 ROLE_QUOTA_POLICY: Final = "tenant-quota-policy"
 
+POLICY_KEY: Final = "tenant-quota-policy.yaml"
+"""Where in its ConfigMap the policy document of a backend is, and the name of the file that a leader starts from."""
+
 DEFAULT_DOMAIN: Final = "default"
 ENDPOINT_CLIENT: Final = "Client"
 ENDPOINT_ADMIN: Final = "Admin"
@@ -118,6 +121,11 @@ class UsedBy(Model):
 
     def __str__(self) -> str:
         return f"{self.kind}/{self.name}"
+
+
+def policy_config_map(backend: str) -> str:
+    """The name of the ConfigMap with a backend's policy document (spec 10 §9.2)."""
+    return f"{backend}-tenant-quota-policy"
 
 
 USED_BY_KEYS: Final = ("kind", "namespace", "name")

@@ -81,6 +81,15 @@ class Quantity:
         )
 
 
+def binary(amount: int) -> str:
+    """Bytes as a quantity, exact and with the largest binary suffix that leaves a whole number: `16Mi`, `6100806`."""
+    power = 0
+    while amount and amount % 1024 == 0 and power < len(_BINARY):
+        amount //= 1024
+        power += 1
+    return f"{amount}{('', *_BINARY)[power]}"
+
+
 def _parse(text: str) -> Fraction:
     match = _NUMBER.fullmatch(text) if len(text) <= _LONGEST else None
     if match is None or (match[4] and abs(int(match[4])) > _LARGEST_EXPONENT):

@@ -44,3 +44,12 @@ async def write_status(client: Client, obj: K, decide: Callable[[K], Mapping[str
         if obj.metadata.uid != uid:
             raise NotFound(f"{resource.kind} {key} was deleted and made anew; this is another object", status=404)
     raise AssertionError("unreachable")
+
+
+def status_patch(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
+    """The merge patch that makes the one status the other; empty if they are equal.
+
+    In `after`, None and an empty list or text mean absent. A field that goes is an explicit null.
+    """
+    wanted = {field: value for field, value in after.items() if value not in (None, "", [])}
+    return {field: wanted.get(field) for field in {**before, **wanted} if before.get(field) != wanted.get(field)}

@@ -30,7 +30,7 @@ from inferencecache.controllers.cachebackend.plan import Path, Plan, plan_for
 from inferencecache.controllers.cachebackend.pool import offer
 from inferencecache.controllers.cachebackend.pool_claims import Pools
 from inferencecache.controllers.cachebackend.probing import WINDOW, Prober
-from inferencecache.controllers.cachebackend.status import next_status, patch_between
+from inferencecache.controllers.cachebackend.status import next_status
 from inferencecache.kube.client import Client
 from inferencecache.kube.controller import Result
 from inferencecache.kube.errors import KubeError, LeadershipLost, NotFound
@@ -38,6 +38,7 @@ from inferencecache.kube.events import EventRecorder
 from inferencecache.kube.kinds import Pod
 from inferencecache.kube.owner import OwnerIsLeaving
 from inferencecache.kube.resource import Key
+from inferencecache.kube.status import status_patch
 
 
 class CacheBackendReconciler:
@@ -93,7 +94,7 @@ class CacheBackendReconciler:
         after = next_status(
             facts, verdict, matched, service_endpoint=outcome.endpoint, server_instance=baseline.instance
         )
-        if await self._publish(key, backend, patch_between(before, after)):
+        if await self._publish(key, backend, status_patch(before, after)):
             for told in narrate(before, after, newly_unmatched=matched.newly_unmatched):
                 self._recorder.event(backend, told.type, told.reason, told.note)
         if outcome.error is not None:

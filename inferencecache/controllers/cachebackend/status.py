@@ -7,7 +7,6 @@ that goes is an explicit null, and without a difference there is no patch.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, Final
 
 from inferencecache.api import constants as c
@@ -72,11 +71,6 @@ def next_status(
     elif server_instance is not None:
         wanted["observedServerInstance"] = server_instance
     return {field: value for field, value in wanted.items() if value is not None}
-
-
-def patch_between(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
-    """The merge patch that makes the one status the other; empty if they are equal."""
-    return {field: after.get(field) for field in {**before, **after} if before.get(field) != after.get(field)}
 
 
 def _first_event(facts: Facts) -> str | None:

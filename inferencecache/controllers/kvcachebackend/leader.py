@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from inferencecache.api import kvcache as k
 from inferencecache.api import kvcachebackend as b
 from inferencecache.api.kvcachebackend import KVCacheBackend, Leader, Managed
 from inferencecache.controllers.kvcachebackend import accounts
@@ -28,7 +29,6 @@ from inferencecache.controllers.kvcachebackend.objects import (
     leader_name,
     pod_template,
 )
-from inferencecache.controllers.kvcachepool.policy_file import DATA_KEY, config_map_name
 from inferencecache.controllers.mooncake.policy import EMPTY_POLICY
 from inferencecache.kube.kinds import Deployment, Service
 from inferencecache.kube.resource import Manifest
@@ -37,7 +37,7 @@ CONTAINER: Final = "leader"
 INIT_CONTAINER: Final = "seed-tenant-quota-policy"
 _POLICY_VOLUME: Final = "tenant-quota-policy"
 _POLICY_DIRECTORY: Final = "/var/lib/mooncake"
-POLICY_FILE: Final = f"{_POLICY_DIRECTORY}/{DATA_KEY}"
+POLICY_FILE: Final = f"{_POLICY_DIRECTORY}/{k.POLICY_KEY}"
 _SEED_VOLUME: Final = "tenant-quota-policy-seed"
 _SEED_DIRECTORY: Final = "/etc/mooncake/tenant-quota-policy"
 _NEVER: Final = 2**31 - 1
@@ -122,7 +122,7 @@ def _pod_spec(backend: KVCacheBackend, managed: Managed, settings: Settings) -> 
     }
     if leader.multi_tenancy:
         spec["initContainers"] = [_seeding(image)]
-        seed = {"name": config_map_name(name), "optional": True, "defaultMode": 0o644}
+        seed = {"name": k.policy_config_map(name), "optional": True, "defaultMode": 0o644}
         spec["volumes"] = [
             {"name": _POLICY_VOLUME, "emptyDir": {}},
             {"name": _SEED_VOLUME, "configMap": seed},
@@ -195,7 +195,7 @@ def _seeding(image: dict[str, str]) -> dict[str, Any]:
         **image,
         "command": ["sh", "-c", SEED_SCRIPT],
         "env": [
-            {"name": "POLICY_SEED", "value": f"{_SEED_DIRECTORY}/{DATA_KEY}"},
+            {"name": "POLICY_SEED", "value": f"{_SEED_DIRECTORY}/{k.POLICY_KEY}"},
             {"name": "POLICY_FILE", "value": POLICY_FILE},
             {"name": "POLICY_EMPTY", "value": EMPTY_POLICY},
         ],

@@ -17,8 +17,8 @@ from typing import Any, Final
 import msgspec
 
 from inferencecache.api.kvcachebackend import KVCacheBackend
+from inferencecache.api.quantity import binary
 from inferencecache.controllers.kvcachebackend.pods import StorePod
-from inferencecache.controllers.kvcachepool.text import binary
 from inferencecache.controllers.mooncake.admin import Segment
 
 LARGEST_LISTING: Final = 512 << 10

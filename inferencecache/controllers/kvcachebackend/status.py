@@ -13,10 +13,10 @@ from typing import Any
 
 from inferencecache.api import kvcache as k
 from inferencecache.api.kvcachebackend import KVCacheBackend
+from inferencecache.api.quantity import binary
 from inferencecache.controllers.kvcachebackend.decide import Capacity, Claim, Facts, Verdict
-from inferencecache.controllers.kvcachepool.claims import difference
-from inferencecache.controllers.kvcachepool.text import binary
 from inferencecache.kube.conditions import Condition, remove_condition, set_condition
+from inferencecache.kube.status import status_patch
 
 
 def observed(
@@ -38,7 +38,7 @@ def observed(
     }
     if verdict.membership is not None and not verdict.membership.too_large:
         after["members"] = list(verdict.membership.rows)
-    return difference(before, after) or None
+    return status_patch(before, after) or None
 
 
 def leaving(live: KVCacheBackend, waiting_for: str, now: datetime) -> dict[str, Any] | None:
@@ -51,7 +51,7 @@ def leaving(live: KVCacheBackend, waiting_for: str, now: datetime) -> dict[str, 
         "phaseMessage": f"waiting for {waiting_for} to be gone" if waiting_for else "",
         "conditions": _conditions(live, {k.DELETABLE: free}, now),
     }
-    return difference(before, after) or None
+    return status_patch(before, after) or None
 
 
 def _conditions(live: KVCacheBackend, claims: dict[str, Claim | None], now: datetime) -> list[Condition]:

@@ -2,7 +2,7 @@
 
     snapshot        what is claimed on one master: desired, registered, leaving and contested domains      (pure)
     documents       the policy document at each moment of a pass                                           (pure)
-    claims, text    conditions, phases, amounts and names as statuses spell them                           (pure)
+    claims          conditions and phases as statuses spell them                                           (pure)
     pool_status     what a pool's status says                                                              (pure)
     binding_status  what a Binding's status says, and when one may go                                      (pure)
     observe         where a pass looks, and what wakes it

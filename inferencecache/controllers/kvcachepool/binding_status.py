@@ -26,13 +26,14 @@ from typing import Any, Final
 from inferencecache.api import kvcache as k
 from inferencecache.api.kvcache import listed
 from inferencecache.api.kvcachepoolbinding import KVCachePoolBinding
+from inferencecache.api.quantity import binary
 from inferencecache.controllers.kvcachepool import reasons as r
-from inferencecache.controllers.kvcachepool.claims import Claim, difference, phase, with_claims
-from inferencecache.controllers.kvcachepool.text import binary
+from inferencecache.controllers.kvcachepool.claims import Claim, phase, with_claims
 from inferencecache.controllers.mooncake.exposition import TenantFigures
 from inferencecache.controllers.mooncake.ledger import Outcome, Verdict
 from inferencecache.kube.conditions import find_condition
 from inferencecache.kube.resource import Key
+from inferencecache.kube.status import status_patch
 
 AXES: Final = (k.DOMAIN_EXCLUSIVE, k.QUOTA_OBSERVED, k.QUOTA_GRANTED)
 
@@ -223,4 +224,4 @@ def _changes(
         message = str((find_condition(conditions, k.QUOTA_OBSERVED) or {}).get("message", ""))
     before = binding.status.manifest()
     after = {**before, **figures, "conditions": conditions, "phase": name, "phaseMessage": message}
-    return difference(before, after)
+    return status_patch(before, after)

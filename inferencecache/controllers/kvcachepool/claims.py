@@ -1,10 +1,10 @@
-"""What a pass has to say in a status: conditions, the phase that follows, and the difference to what stands."""
+"""What a pass has to say in a status: conditions, and the phase that follows."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from inferencecache.api import kvcache as k
 from inferencecache.kube.conditions import Condition, ConditionStatus, find_condition, set_condition
@@ -46,9 +46,3 @@ def phase(conditions: Sequence[Condition], axes: Sequence[str], *, deleting: boo
         if condition is None:
             return k.PHASE_PROVISIONING, f"{axis} has not been observed yet"
     return k.PHASE_READY, ""
-
-
-def difference(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
-    """The merge patch between two statuses; None in `after`, as well as an empty list or text, means absent."""
-    wanted = {field: value for field, value in after.items() if value not in (None, "", [])}
-    return {field: wanted.get(field) for field in {**before, **wanted} if before.get(field) != wanted.get(field)}

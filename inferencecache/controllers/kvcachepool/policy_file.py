@@ -23,18 +23,11 @@ from inferencecache.kube.informer import Informer
 from inferencecache.kube.kinds import ConfigMap
 from inferencecache.kube.resource import Key, Manifest
 
-DATA_KEY: Final = "tenant-quota-policy.yaml"
-
 _AUTHORITATIVE: Final = (("data",),)
 
 
 class PolicyRefused(KubeError):
     """The document cannot be rendered or written; the one that stands is left as it is."""
-
-
-def config_map_name(backend: str) -> str:
-    """The name of a backend's ConfigMap."""
-    return f"{backend}-tenant-quota-policy"
 
 
 def config_map(backend: KVCacheBackend, namespace: str, document: str) -> Manifest:
@@ -44,12 +37,12 @@ def config_map(backend: KVCacheBackend, namespace: str, document: str) -> Manife
         "apiVersion": "v1",
         "kind": "ConfigMap",
         "metadata": {
-            "name": config_map_name(name),
+            "name": k.policy_config_map(name),
             "namespace": namespace,
             "labels": {k.LABEL_TYPE: k.TYPE_BACKENDS},
             "annotations": {k.ANNOTATION_BACKEND: name, k.ANNOTATION_ROLE: k.ROLE_QUOTA_POLICY},
         },
-        "data": {DATA_KEY: document},
+        "data": {k.POLICY_KEY: document},
     }
 
 
@@ -74,7 +67,7 @@ class PolicyFiles:
                 found = await self._client.get(ConfigMap, key)
             except NotFound:
                 return {}
-        return tenants_of(found.data.get(DATA_KEY, ""))
+        return tenants_of(found.data.get(k.POLICY_KEY, ""))
 
     async def write(self, backend: KVCacheBackend, tenants: Mapping[str, int]) -> None:
         """Have the document list exactly these. Raises `PolicyRefused`."""
@@ -99,7 +92,7 @@ class PolicyFiles:
             self._settled[key] = state
 
     def _key(self, backend: str) -> Key:
-        return Key(self._namespace, config_map_name(backend))
+        return Key(self._namespace, k.policy_config_map(backend))
 
     def _latest(self, key: Key) -> ConfigMap | None:
         """The newer of what the cache holds and what we wrote; None where only a live look can tell."""

@@ -15,13 +15,14 @@ from typing import Any, Final
 from inferencecache.api import kvcache as k
 from inferencecache.api.kvcache import listed
 from inferencecache.api.kvcachepool import KVCachePool
+from inferencecache.api.quantity import binary
 from inferencecache.controllers.kvcachepool import reasons as r
-from inferencecache.controllers.kvcachepool.claims import Claim, difference, phase, with_claims
+from inferencecache.controllers.kvcachepool.claims import Claim, phase, with_claims
 from inferencecache.controllers.kvcachepool.snapshot import Snapshot
-from inferencecache.controllers.kvcachepool.text import binary
 from inferencecache.controllers.mooncake.exposition import Scrape
 from inferencecache.controllers.mooncake.ledger import Outcome, Verdict
 from inferencecache.kube.conditions import find_condition
+from inferencecache.kube.status import status_patch
 
 AXES: Final = (k.BACKEND_RESOLVED, k.QUOTA_LEDGER_AVAILABLE, k.QUOTA_POLICY_WRITABLE, k.CAPACITY_ALLOCATABLE)
 
@@ -228,7 +229,7 @@ def _changes(pool: KVCachePool, claims: list[Claim], fields: dict[str, Any], now
         message = SINGLE_TENANT
     before = pool.status.manifest()
     after = {**before, **fields, "conditions": conditions, "phase": name, "phaseMessage": message}
-    return difference(before, after)
+    return status_patch(before, after)
 
 
 def _single_tenant(conditions: list[dict[str, Any]]) -> bool:

@@ -15,14 +15,14 @@ from typing import Any, Self, TypeVar
 import yaml
 from yarl import URL
 
-from inferencecache.api.kvcache import LABEL_TYPE, TYPE_BACKENDS
+from inferencecache.api.kvcache import LABEL_TYPE, POLICY_KEY, TYPE_BACKENDS, policy_config_map
 from inferencecache.api.kvcachebackend import KVCacheBackend
 from inferencecache.api.kvcachepool import KVCachePool
 from inferencecache.api.kvcachepoolbinding import KVCachePoolBinding
 from inferencecache.controllers import kvcachepool
 from inferencecache.controllers.kvcachepool.masters import Masters
 from inferencecache.controllers.kvcachepool.observe import Surroundings
-from inferencecache.controllers.kvcachepool.policy_file import DATA_KEY, PolicyFiles, config_map_name
+from inferencecache.controllers.kvcachepool.policy_file import PolicyFiles
 from inferencecache.controllers.kvcachepool.reconciler import KVCachePoolReconciler
 from inferencecache.controllers.mooncake.admin import LedgerEntry, MooncakeClients
 from inferencecache.kube.cache import Cache
@@ -192,8 +192,8 @@ class World:
 
     async def document_text(self, backend: str = "store") -> str:
         """The policy document of a backend."""
-        key = Key(self.namespace, config_map_name(self.named(backend)))
-        return (await self.client.get(ConfigMap, key)).data[DATA_KEY]
+        key = Key(self.namespace, policy_config_map(self.named(backend)))
+        return (await self.client.get(ConfigMap, key)).data[POLICY_KEY]
 
     async def versions(self, backend: str = "store") -> dict[str, str]:
         """The resourceVersion of everything there is."""
@@ -210,7 +210,7 @@ class World:
         return frozenset(self._named("store"))
 
     def _named(self, backend: str) -> dict[str, tuple[type[Kind], Key]]:
-        document = Key(self.namespace, config_map_name(self.named(backend)))
+        document = Key(self.namespace, policy_config_map(self.named(backend)))
         return {f"{kind.__name__} {key}": (kind, key) for kind, key in [*self._made, (ConfigMap, document)]}
 
     async def _is_there(self, kind: type[Kind], key: Key) -> bool:

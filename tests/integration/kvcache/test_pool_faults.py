@@ -13,10 +13,10 @@ import pytest
 from aiohttp import web
 from yarl import URL
 
+from inferencecache.api.kvcache import policy_config_map
 from inferencecache.api.kvcachepool import KVCachePool
 from inferencecache.api.kvcachepoolbinding import KVCachePoolBinding
 from inferencecache.controllers.kvcachepool import visit
-from inferencecache.controllers.kvcachepool.policy_file import config_map_name
 from inferencecache.controllers.mooncake.admin import MasterFailure, MooncakeClients
 from inferencecache.kube.kinds import ConfigMap
 from inferencecache.kube.resource import Key
@@ -209,7 +209,7 @@ async def test_a_foreign_object_of_the_documents_name_is_left_alone_and_nothing_
     world: World, master: Master
 ) -> None:
     backend = await world.backend(admin=master.admin)
-    key = Key(world.namespace, config_map_name(backend))
+    key = Key(world.namespace, policy_config_map(backend))
     metadata = {"name": key.name, "namespace": key.namespace}
     await world.client.create({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"mine": "1"}})
     pool = await world.pool()
@@ -392,7 +392,7 @@ async def test_a_document_that_somebody_edited_or_deleted_is_put_right(world: Wo
     backend = await world.backend(admin=master.admin)
     await world.pool()
     await world.binding("one", domain="alpha")
-    key = Key(world.namespace, config_map_name(backend))
+    key = Key(world.namespace, policy_config_map(backend))
     async with operator(world):
         await eventually(holds(master, {"alpha": 16 * MIB}), bool)
         before = await world.client.get_manifest(ConfigMap.resource, key)

@@ -15,10 +15,10 @@ import pytest
 import yaml
 
 from inferencecache.api import KVCacheBackend, KVCachePool, KVCachePoolBinding
+from inferencecache.api.kvcache import POLICY_KEY, policy_config_map
 from inferencecache.api.model import CustomObject
 from inferencecache.cli.install import CONTROLLER, NAMESPACE, POOL_NAMESPACE, POOLS_ROLE, STORES_ROLE, controller_rbac
 from inferencecache.cli.trial import trial
-from inferencecache.controllers.kvcachepool.policy_file import DATA_KEY, config_map_name
 from inferencecache.kube.client import Client
 from inferencecache.kube.envtest import ControlPlane
 from inferencecache.kube.errors import NotFound
@@ -124,8 +124,8 @@ async def requested(client: Client, key: Key) -> str:
 
 
 async def policy(client: Client, backend: str) -> Any:
-    found = await find(client, ConfigMap, Key(_STORES, config_map_name(backend)))
-    return yaml.safe_load(found["data"][DATA_KEY])["tenants"] if found else None
+    found = await find(client, ConfigMap, Key(_STORES, policy_config_map(backend)))
+    return yaml.safe_load(found["data"][POLICY_KEY])["tenants"] if found else None
 
 
 async def gone(client: Client, kind: type[Kind], key: Key) -> None:

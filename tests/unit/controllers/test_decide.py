@@ -13,9 +13,10 @@ from inferencecache.controllers.cachebackend.facts import Claim, Facts, Rollout,
 from inferencecache.controllers.cachebackend.narrate import narrate
 from inferencecache.controllers.cachebackend.observe import EngineDeployment, Engines, Observation, rivals_of
 from inferencecache.controllers.cachebackend.plan import Path
-from inferencecache.controllers.cachebackend.status import next_status, patch_between
+from inferencecache.controllers.cachebackend.status import next_status
 from inferencecache.kube.codec import decoder_for
 from inferencecache.kube.kinds import Pod
+from inferencecache.kube.status import status_patch
 from tests.unit.controllers.backends import MANAGED, backend
 
 NOW = datetime(2026, 3, 2, 8, 0, tzinfo=UTC)
@@ -136,9 +137,9 @@ def test_the_same_again_is_no_patch_and_leaving_clears_with_nulls() -> None:
     facts = Facts(backend(annotations=GATE_OFF), Path.MANAGED, NOW, UP)
     first = next_status(facts, decide(facts), Matched(2, ""), service_endpoint="kv:1")
     later = Facts(backend(annotations=GATE_OFF, status=first), Path.MANAGED, NOW + timedelta(hours=1), UP)
-    assert patch_between(first, next_status(later, decide(later), Matched(2, ""), service_endpoint="kv:1")) == {}
+    assert status_patch(first, next_status(later, decide(later), Matched(2, ""), service_endpoint="kv:1")) == {}
     gone = Facts(later.backend, Path.UNMANAGED, NOW)
-    patch = patch_between(first, next_status(gone, decide(gone), Matched(None, "")))
+    patch = status_patch(first, next_status(gone, decide(gone), Matched(None, "")))
     assert patch == {"endpoint": None, "conditions": None, "firstAvailableAt": None, "matchedEnginePods": None}
 
 

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from inferencecache.api.kvcache import listed
+from inferencecache.api.quantity import binary
 from inferencecache.controllers.kvcachepool import pool_status as status
 from inferencecache.controllers.kvcachepool.pool_status import Findings, served_status, unserved_status
 from inferencecache.controllers.kvcachepool.snapshot import Snapshot
-from inferencecache.controllers.kvcachepool.text import binary
 from inferencecache.controllers.mooncake.admin import CannotPersist, MasterFailure, MultiTenancyOff
 from inferencecache.controllers.mooncake.exposition import Scrape, TenantFigures
 from inferencecache.controllers.mooncake.ledger import DECLARED_OFF, Outcome, Verdict
