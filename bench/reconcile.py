@@ -43,6 +43,7 @@ from inferencecache.kube.resource import Key
 NAMESPACE = "bench"
 AT_ONCE = 32
 SETTLED_SECONDS = 3.0
+IDLE_SHARE = 0.2
 PATIENCE = 300.0
 RESOURCES = {
     "cachebackends",
@@ -117,11 +118,14 @@ class Bench:
         self.own["PATCH", "deployments"] += len(keys)
 
     async def ready(self) -> int:
-        """How many backends are ready."""
+        """How many backends are ready, with an endpoint, as of their present spec."""
         self.own["LIST", "cachebackends"] += 1 + len(self.names) // 501
         found = await self.client.list(CacheBackend, namespace=NAMESPACE)
         return sum(
-            any(one.type == "Ready" and one.status == "True" for one in each.status.conditions or ()) for each in found
+            any(one.type == "Ready" and one.status == "True" for one in each.status.conditions or ())
+            and each.status.observed_generation == each.metadata.generation
+            and bool(each.status.endpoint)
+            for each in found
         )
 
     async def count(self, kind: type[Deployment]) -> int:
@@ -137,29 +141,33 @@ class Bench:
                     return
                 await asyncio.sleep(0.5)
 
-    async def started(self, others_listed: int) -> None:
+    async def started(self, process: subprocess.Popen[bytes], others_listed: int) -> None:
         """Wait until a controller has listed the backends, and is done with what it then found to do.
 
         Args:
+            process: the controller.
             others_listed: what `listed` was before the controller was started.
         """
         await self.until(self.listed, others_listed + 1)
-        await self.settled()
+        await self.settled(process)
 
     async def listed(self) -> int:
         """How often others have listed the backends so far."""
         return (await self.requests())["LIST", "cachebackends"]
 
-    async def settled(self) -> None:
-        """Wait until nobody has asked for anything for a while."""
+    async def settled(self, process: subprocess.Popen[bytes]) -> None:
+        """Wait until the controller has asked for nothing for a while and was idle all the same.
+
+        Requests alone do not tell: kopf goes through all objects before it asks for the first thing.
+        """
         async with asyncio.timeout(PATIENCE):
-            before = await self.requests()
+            before, cpu, since = await self.requests(), cpu_seconds(process.pid), time.monotonic()
             while True:
                 await asyncio.sleep(SETTLED_SECONDS)
-                now = await self.requests()
-                if now == before:
+                now, spent, at = await self.requests(), cpu_seconds(process.pid), time.monotonic()
+                if now == before and spent - cpu < IDLE_SHARE * (at - since):
                     return
-                before = now
+                before, cpu, since = now, spent, at
 
     @contextlib.asynccontextmanager
     async def phase(self, name: str, process: subprocess.Popen[bytes]) -> AsyncIterator[None]:
@@ -256,18 +264,18 @@ async def measure(
             bench = Bench(client, plane, backends)
             listed = await bench.listed()
             with controller(plane, command(plane), peaks) as process:
-                await bench.started(listed)
+                await bench.started(process, listed)
                 async with bench.phase(f"{backends} created at once, until all are ready", process):
                     await bench.create()
                     await bench.roll_out()
                     await bench.until(bench.ready, backends)
-                await bench.settled()
+                await bench.settled(process)
                 async with bench.phase(f"{quiet_seconds:g} quiet seconds", process):
                     await asyncio.sleep(quiet_seconds)
             listed = await bench.listed()
             with controller(plane, command(plane), peaks) as process:
                 async with bench.phase("found by a new controller", process):
-                    await bench.started(listed)
+                    await bench.started(process, listed)
     return bench.costs, max(peaks)
 
 
