@@ -97,11 +97,11 @@ def _split(rest: str) -> tuple[str, str]:
     if rest.startswith("["):
         host, bracket, port = rest[1:].partition("]")
         if not bracket or not host or not port.startswith(":") or ":" in port[1:] or not port[1:]:
-            raise EndpointError("a bracketed IPv6 address needs a non-empty host AND port: write [address]:port")
+            raise EndpointError("an IPv6 address in brackets must be a non-empty host AND port: write [address]:port")
         return host, port[1:]
     if rest.count(":") > 1:
         raise EndpointError("more than one colon: an IPv6 address needs brackets, as in [address]:port")
     host, _, port = rest.partition(":")
     if not host or not port:
-        raise EndpointError("the address needs a non-empty host AND port: write host:port")
+        raise EndpointError("the address must be a non-empty host AND port: write host:port")
     return host, port

@@ -211,7 +211,7 @@ STORAGE: Final[tuple[Rule, ...]] = (
         f"{_MANAGED} && !{_BLANK}",
         lambda s: not _is_external(s) and not _is_blank(s),
         ".endpoint",
-        "a Managed endpoint is observed in status.endpoint: remove endpoint, or set ownership External",
+        "managed providers publish their observed endpoint in status.endpoint: remove it, or set ownership External",
         FORBIDDEN,
     ),
     *_block_rules(c.PROVIDER_REDIS, "redis"),

@@ -301,5 +301,5 @@ def the_adapter_takes_the_binding(s: Subject) -> Iterator[Violation]:
             "V41",
             "spec.remoteStorage.provider",
             s.storage.provider,
-            f"{pair} does not support protocol {binding.protocol}: {remedy}",
+            f'{pair} does not accept remote-storage protocol "{binding.protocol}": {remedy}',
         )

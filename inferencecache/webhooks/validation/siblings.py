@@ -68,8 +68,8 @@ def validate_cache_tenant(
                     "T2",
                     "spec.tenantID",
                     new.spec.tenant_id,
-                    f'CacheTenant "{min(holders)}" in namespace "{new.metadata.namespace}" already has this id: '
-                    "pick another",
+                    f'already claimed by CacheTenant "{min(holders)}" in namespace "{new.metadata.namespace}": '
+                    "pick another id",
                 )
             )
     return Verdict(tuple(found))

@@ -68,7 +68,9 @@ def managed_storage_publishes_its_endpoint(s: Subject) -> Iterator[Violation]:
     """A managed endpoint is observed, never given."""
     if s.storage is not None and s.storage.managed and (s.storage.endpoint or "").strip():
         yield forbidden(
-            "V5", _ENDPOINT, "a Managed endpoint is observed in status.endpoint: remove it, or set ownership External"
+            "V5",
+            _ENDPOINT,
+            "managed providers publish their observed endpoint in status.endpoint: remove it, or be External",
         )
 
 
@@ -76,7 +78,7 @@ def managed_storage_publishes_its_endpoint(s: Subject) -> Iterator[Violation]:
 def external_storage_needs_an_endpoint(s: Subject) -> Iterator[Violation]:
     """An external store has an address."""
     if s.storage is not None and s.storage.external and not (s.storage.endpoint or "").strip():
-        yield required("V6", _ENDPOINT, "needed for ownership External: set host:port")
+        yield required("V6", _ENDPOINT, "required when remoteStorage.ownership=External: set host:port")
 
 
 @TABLE.rule("V7")

@@ -308,3 +308,51 @@ def test_tenants() -> None:
     assert _found(verdict) == {("T2", "spec.tenantID")}
     assert validate_cache_tenant(tenant("t", "x"), tenant("t", "x"), siblings=[tenant("u", "x")]).allowed
     assert not validate_cache_tenant(tenant("t", "x"), tenant("t", "y"), siblings=[tenant("u", "x")]).allowed
+
+
+@pytest.mark.parametrize(
+    ("spec", "fragments"),
+    [
+        (
+            _vllm(remoteStorage={"provider": "LMCacheServer", "ownership": "External"}),
+            ["required when remoteStorage.ownership=External"],
+        ),
+        (
+            _vllm(remoteStorage={"provider": "LMCacheServer", "ownership": "External", "endpoint": "https://kv:1"}),
+            ["is not supported"],
+        ),
+        (
+            _vllm(remoteStorage={"provider": "LMCacheServer", "ownership": "External", "endpoint": "lm://"}),
+            ["must be a non-empty host AND port"],
+        ),
+        (_vllm(**_managed(endpoint="kv:1")), ["managed providers publish their observed endpoint"]),
+        (_hicache(**_managed("Redis")), ['does not accept remote-storage protocol "resp"']),
+        (
+            _vllm(**_managed(), replicas=0, autoscaling={"maxReplicas": 2}),
+            ["spec.replicas=0", "minReplicas", "scale to zero"],
+        ),
+    ],
+)
+def test_refusals_say_what_installation_checks_look_for(spec: dict[str, Any], fragments: list[str]) -> None:
+    """Spec 09 §8, steps 18: scripts match on these words."""
+    backend = CacheBackend.decode({"metadata": {"name": "kv", "namespace": "ns"}, "spec": spec})
+    told = "; ".join(
+        str(one) + one.message for one in validate_cache_backend(backend, None, runtimes=REGISTRY).violations
+    )
+    for fragment in fragments:
+        assert fragment in told
+
+
+def test_a_second_owner_is_refused_in_the_words_that_installation_checks_look_for() -> None:
+    """Spec 09 §8, steps 4 and 5."""
+
+    def tenant(name: str, id_: str) -> CacheTenant:
+        return CacheTenant.decode({"metadata": {"name": name, "namespace": "ns"}, "spec": {"tenantID": id_}})
+
+    (taken,) = validate_cache_tenant(tenant("b", "x"), siblings=[tenant("a", "x")]).violations
+    assert "already claimed by CacheTenant" in taken.message
+    (reserved,) = validate_cache_tenant(tenant("b", "inferencecache.io/probe")).violations
+    assert "reserved" in reserved.message
+    policy = [CachePolicy.decode({"metadata": {"name": name, "namespace": "ns"}, "spec": {}}) for name in "ab"]
+    (second,) = validate_cache_policy(policy[0], siblings=policy[1:]).violations
+    assert "already has CachePolicy" in second.message
