@@ -78,7 +78,9 @@ def build(settings: ControllerSettings, client: Client) -> Manager:
     backends: BackendReader = NoBackends()
     if settings.enable_cache_backends:
         register(manager, registries=registries, notes=unwired, server=_server(settings))
-        backends = InformedBackends(manager.cache.informer(CacheBackend), client)
+        informer = manager.cache.informer(CacheBackend)
+        backends = InformedBackends(informer, client)
+        informer.on_change(backends.changed)
     handlers = Handlers(
         runtimes=registries[0],
         settings=_sidecars(settings),

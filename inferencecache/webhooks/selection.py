@@ -8,7 +8,10 @@ unwired for good. A live list of the Pod's namespace is therefore made where the
   nothing; what counts is whether a change would arrive as soon as it is sent, and, as a bound on connections that died
   without a word, silence longer than any bookmark takes;
 * this replica admitted a CacheBackend of that namespace moments ago: the usual `kubectl apply` of a backend together
-  with its engines. A backend admitted by another replica reaches the informer in the time a watch event takes.
+  with its engines. A backend admitted by another replica reaches the informer in the time a watch event takes;
+* a CacheBackend of that namespace came, went or got another spec or address moments ago: more of that kind may be on
+  its way, and a backend without its address would leave the Pod unwired. Other news in a status does not count, or
+  engines that report would have every Pod looked up.
 
 If the live list fails or takes too long, the informer's content is used after all: old knowledge beats none.
 
@@ -28,6 +31,7 @@ import structlog
 from inferencecache.api.cachebackend import CacheBackend
 from inferencecache.api.model import CustomObject
 from inferencecache.kube.errors import KubeError
+from inferencecache.kube.informer import Change
 
 log = structlog.get_logger(__name__)
 
@@ -123,6 +127,14 @@ class InformedBackends:
         self._admitted = {known: at for known, at in self._admitted.items() if now - at < self._settling}
         self._admitted[namespace] = now
 
+    def changed(self, change: Change[CacheBackend]) -> None:
+        """Hear of a change from the informer, and expect more of its namespace if it is one that Pods depend on."""
+        old, new = change.old, change.new
+        if change.initial:
+            return
+        if old is None or new is None or _wiring(old) != _wiring(new):
+            self.admitted(change.key.namespace)
+
     def _may_lag(self, namespace: str) -> bool:
         now = self._clock()
         return (
@@ -131,6 +143,12 @@ class InformedBackends:
             or self._informer.silent_for(now) > LONGEST_SILENCE.total_seconds()
             or now - self._admitted.get(namespace, -self._settling) < self._settling
         )
+
+
+def _wiring(backend: CacheBackend) -> tuple[int, dict[str, str], str | None, bool]:
+    """What decides how a Pod is wired to a backend."""
+    metadata = backend.metadata
+    return metadata.generation, metadata.annotations, backend.status.endpoint, metadata.deletion_timestamp is None
 
 
 class NoBackends:

@@ -11,6 +11,7 @@ import pytest
 
 from inferencecache.api.cachebackend import CacheBackend
 from inferencecache.kube.errors import TransportError
+from inferencecache.kube.informer import Change
 from inferencecache.webhooks.selection import InformedBackends, LookupFailed
 
 
@@ -73,6 +74,34 @@ async def test_the_common_case_asks_nobody() -> None:
 )
 async def test_an_informer_that_may_lag_is_not_trusted(world: World) -> None:
     assert await _names(world.reader) == ["live"]
+
+
+def _state(**status: Any) -> CacheBackend:
+    meta = {"name": "kv", "namespace": "ns", "generation": 1}
+    return CacheBackend.decode({"metadata": meta, "status": status})
+
+
+@pytest.mark.parametrize(
+    ("change", "seen"),
+    [
+        (Change(None, _state()), "live"),
+        (Change(_state(), None), "live"),
+        (Change(_state(), _state(endpoint="kv:1")), "live"),
+        (Change(_state(), _state(matchedEnginePods=3)), "cached"),
+        (Change(_state(), _state(indexParticipation={"prefixCount": 7})), "cached"),
+        (Change(None, _state(), initial=True), "cached"),
+    ],
+)
+async def test_news_that_decides_how_pods_are_wired_may_have_more_behind_it(
+    change: Change[CacheBackend], seen: str
+) -> None:
+    world = World()
+    reader = world.reader
+    reader.changed(change)
+    assert await _names(reader) == [seen]
+    assert [backend.metadata.name for backend in await reader.backends("elsewhere")] == ["cached"]
+    world.now = world.heard = 1005.0
+    assert await _names(reader) == ["cached"]
 
 
 async def test_a_backend_admitted_moments_ago_is_looked_for_live_in_its_namespace_only() -> None:
