@@ -22,7 +22,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from inferencecache.controllers.mooncake.admin import AdminClient
-from inferencecache.controllers.mooncake.ledger import Outcome, read, settle
+from inferencecache.controllers.mooncake.ledger import Outcome, plan, read, settle
 from inferencecache.controllers.mooncake.policy import EMPTY_POLICY
 
 BINARY = Path(sysconfig.get_path("platlib")) / "mooncake" / "mooncake_master"
@@ -217,7 +217,8 @@ class Store:
 
 async def converge(admin: AdminClient, desired: Mapping[str, int], registered: Collection[str]) -> Outcome:
     """Read a ledger and write what differs, as a pass does."""
-    return await settle(admin, await read(admin), desired, registered)
+    reading = await read(admin)
+    return await settle(admin, reading, plan(reading.entries, desired, registered))
 
 
 def _free_ports() -> tuple[int, int]:

@@ -48,10 +48,7 @@ def answer_to(obj: CustomObject, verdict: Verdict) -> Answer:
     """A verdict as the API server would word it: one 422 with a cause for each violation."""
     if verdict.allowed:
         return allowed(warnings=verdict.warnings)
-    causes = [
-        {"reason": finding.kind.value, "field": finding.field, "message": finding.message}
-        for finding in verdict.violations
-    ]
+    causes = [finding.cause for finding in verdict.violations]
     resource, name = obj.resource, obj.metadata.name or obj.metadata.generate_name
     told = ", ".join(f"{cause['field']}: {cause['message']}" for cause in causes)
     return denied(

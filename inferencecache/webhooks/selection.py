@@ -38,7 +38,7 @@ log = structlog.get_logger(__name__)
 LIVE_LIST_TIMEOUT: Final = timedelta(seconds=1)
 SIBLING_TIMEOUT: Final = timedelta(seconds=5)
 SETTLING: Final = timedelta(seconds=5)
-"""How long after its admission a backend may be missing from the informer."""
+"""How long after an admission, or after news of a backend, the informer may be missing something of its namespace."""
 LONGEST_SILENCE: Final = timedelta(seconds=90)
 """Bookmarks come about once a minute; a watch without any for this long is not to be believed."""
 

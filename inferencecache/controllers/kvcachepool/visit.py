@@ -27,7 +27,7 @@ from inferencecache.controllers.kvcachepool.pool_status import Findings
 from inferencecache.controllers.kvcachepool.snapshot import Snapshot
 from inferencecache.controllers.mooncake.admin import AdminClient, LedgerEntry, MasterError, MultiTenancyOff
 from inferencecache.controllers.mooncake.exposition import ScrapeError, parse
-from inferencecache.controllers.mooncake.ledger import DECLARED_OFF, Outcome, Reading, Verdict, plan, settle
+from inferencecache.controllers.mooncake.ledger import DECLARED_OFF, Outcome, Plan, Reading, Verdict, plan, settle
 from inferencecache.kube.client import Client
 from inferencecache.kube.errors import KubeError, NotFound
 from inferencecache.kube.finalizers import has_finalizer
@@ -91,15 +91,14 @@ class Visitor:
         listed = await self.policies.tenants(backend.metadata.name) if entries is None else {}
         tenants = to_start_from(snapshot, entries, listed)
         await self.policies.write(backend, tenants)
-        more = False
+        whole = Plan()
         if reading.failure is None:
-            todo = plan(reading.entries, snapshot.desired, snapshot.registered)
-            new = todo.puts
-            more = len(new) > ENTRIES_A_PASS
-            reading = replace(reading, entries={**reading.entries, **_as_if_there(new[ENTRIES_A_PASS:])})
-            await self._look_at([snapshot.claims[domain][0] for domain, _ in new[:ENTRIES_A_PASS]], checked)
-            await self._look_for({name: snapshot.missing[name] for name in todo.deletes if name in snapshot.missing})
-        outcome = await settle(admin, reading, snapshot.desired, snapshot.registered)
+            whole = plan(reading.entries, snapshot.desired, snapshot.registered)
+        todo = replace(whole, puts=whole.puts[:ENTRIES_A_PASS])
+        more = todo != whole
+        await self._look_at([snapshot.claims[domain][0] for domain, _ in todo.puts], checked)
+        await self._look_for({name: snapshot.missing[name] for name in todo.deletes if name in snapshot.missing})
+        outcome = await settle(admin, reading, todo)
         gone = _gone(snapshot, entries, outcome)
         findings = Findings(outcome=outcome, gone=gone, more=more)
         if outcome.verdict in _SCRAPED:
@@ -149,14 +148,6 @@ class Visitor:
 def _readable(reading: Reading) -> Mapping[str, LedgerEntry] | None:
     """The entries; none for a master that keeps no ledger, None if nobody knows."""
     return None if reading.failure is not None and not isinstance(reading.failure, MultiTenancyOff) else reading.entries
-
-
-def _as_if_there(entries: Iterable[tuple[str, int]]) -> Mapping[str, LedgerEntry]:
-    """Entries that a pass leaves to the next one."""
-    return {
-        name: LedgerEntry(tenant_id=name, requested_quota_bytes=quota, has_explicit_policy=True)
-        for name, quota in entries
-    }
 
 
 def _gone(snapshot: Snapshot, entries: Mapping[str, LedgerEntry] | None, outcome: Outcome) -> frozenset[str]:

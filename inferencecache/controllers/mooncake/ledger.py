@@ -116,15 +116,12 @@ async def read(admin: AdminClient) -> Reading:
         return Reading(failure=failure)
 
 
-async def settle(
-    admin: AdminClient, reading: Reading, desired: Mapping[str, int], registered: Collection[str]
-) -> Outcome:
-    """Write what differs from a reading. Failures are told, not raised."""
+async def settle(admin: AdminClient, reading: Reading, todo: Plan) -> Outcome:
+    """Write what is planned after a reading; nothing if that failed. Failures are told, not raised."""
     if isinstance(reading.failure, MultiTenancyOff):
         return Outcome(verdict=Verdict.NO_LEDGER, failure=reading.failure)
     if reading.failure is not None:
         return _stopped(reading.failure)
-    todo = plan(reading.entries, desired, registered)
     put: list[str] = []
     deleted: list[str] = []
     retained: list[str] = []

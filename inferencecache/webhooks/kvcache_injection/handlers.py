@@ -134,10 +134,7 @@ def _reason(violation: Violation) -> str:
 
 
 def _refusal(name: str, what: str, refused: Refused) -> Answer:
-    causes = [
-        {"reason": finding.kind.value, "field": finding.field, "message": finding.message}
-        for finding in refused.violations
-    ]
+    causes = [finding.cause for finding in refused.violations]
     return denied(422, "Invalid", f'Pod "{name}" {what}: {refused}', kind="Pod", name=name, causes=causes)
 
 

@@ -59,6 +59,11 @@ class Violation:
             return f"{word}: {shown(self.value)}: {self.detail}"
         return f"{word}: {self.detail}"
 
+    @property
+    def cause(self) -> dict[str, str]:
+        """This as a `metav1.StatusCause`."""
+        return {"reason": self.kind.value, "field": self.field, "message": self.message}
+
     def same_as(self, other: Violation) -> bool:
         """Whether both say the same about the same value, whatever rule says it."""
         return (

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from inferencecache.controllers.mooncake.admin import AdminClient, CannotPersist, MooncakeClients, MultiTenancyOff
-from inferencecache.controllers.mooncake.ledger import Outcome, Verdict, read, settle
+from inferencecache.controllers.mooncake.ledger import Outcome, Verdict, plan, read, settle
 from tests.mooncake import MIB, Master, Store, converge
 
 
@@ -71,7 +71,8 @@ async def test_any_ledger_converges_and_then_receives_no_write(
     for name in filled:
         assert stores[name].remove("key") == 0
     assert (await converge(admin, desired, registered)).deleted == outcome.retained
-    await settle(admin, await read(admin), {}, set("abcdef"))
+    reading = await read(admin)
+    await settle(admin, reading, plan(reading.entries, {}, set("abcdef")))
     assert await requested(admin) == {}
 
 

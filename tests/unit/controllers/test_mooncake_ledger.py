@@ -159,7 +159,7 @@ async def test_settling_writes_by_what_was_read_before() -> None:
     ledger = Ledger({"a": entry("a", 1)})
     reading = await read(ledger.admin)
     assert dict(reading.entries) == ledger.entries
-    await settle(ledger.admin, reading, {"a": 2}, {"a"})
+    await settle(ledger.admin, reading, plan(reading.entries, {"a": 2}, {"a"}))
     assert (ledger.reads, ledger.writes) == (1, [("put", "a", 2)])
 
 
