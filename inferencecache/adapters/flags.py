@@ -69,15 +69,15 @@ def has_flag(args: Sequence[str], flag: str, spelling: Spelling = as_written) ->
 def set_pair(args: list[str], flag: str, value: str, spelling: Spelling = as_written) -> bool:
     """Give the first occurrence of a flag this value, as two entries in place; false if it does not occur.
 
-    A value slot is overwritten whatever it holds, except that a following flag is kept and the value goes before it
-    (spec 04 §3).
+    A value slot is overwritten whatever it holds (spec 04 §3), except that a following flag, as `tokens` sees one, is
+    kept and the value goes before it: read in two ways, `-1` would come and go with every admission.
     """
     for index, entry in enumerate(args):
         if spelling(flag_of(entry)) != flag:
             continue
         if "=" in entry:
             args[index : index + 1] = [flag, value]
-        elif index + 1 < len(args) and not args[index + 1].startswith("--"):
+        elif index + 1 < len(args) and not flag_of(args[index + 1]):
             args[index + 1] = value
         else:
             args[index + 1 : index + 1] = [value]

@@ -99,7 +99,7 @@ def upsert_flag_pair(container: Container, flag: str, value: str, spelling: Spel
     """Give a flag a value where it stands, in `command` or `args`, or append both to `args` (decision A4)."""
     command, args = strings(container, "command"), strings(container, "args")
     if has_flag(command, flag, spelling):
-        value_is_first_arg = spelling(command[-1]) == flag and args and not args[0].startswith("--")
+        value_is_first_arg = spelling(command[-1]) == flag and args and not flag_of(args[0])
         if value_is_first_arg and sum(spelling(flag_of(entry)) == flag for entry in command) == 1:
             container["args"] = [value, *args[1:]]
         else:

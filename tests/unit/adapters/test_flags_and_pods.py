@@ -18,6 +18,9 @@ from inferencecache.adapters.registry import InjectionError
         (["--flag"], ["--flag", "new"]),
         (["--flag=old", "--other"], ["--flag", "new", "--other"]),
         (["--flag", "--other"], ["--flag", "new", "--other"]),
+        (["--flag", "-o"], ["--flag", "new", "-o"]),
+        (["--flag", "-1"], ["--flag", "new", "-1"]),
+        (["--flag", "-"], ["--flag", "new", "-"]),
         (["a", "--flag", "old", "--flag", "later"], ["a", "--flag", "new", "--flag", "later"]),
     ],
 )
@@ -41,6 +44,7 @@ def test_a_value_that_begins_with_a_dash_is_read_as_the_next_flag() -> None:
         ({"command": ["vllm", "--my_flag=old"], "args": ["m"]}, ["vllm", "--my-flag", "v"], ["m"]),
         ({"command": ["vllm", "--my-flag"], "args": ["old", "--b"]}, ["vllm", "--my-flag"], ["v", "--b"]),
         ({"command": ["vllm", "--my-flag"], "args": ["--b"]}, ["vllm", "--my-flag", "v"], ["--b"]),
+        ({"command": ["vllm", "--my-flag"], "args": ["-b"]}, ["vllm", "--my-flag", "v"], ["-b"]),
         ({"command": ["vllm"], "args": None}, ["vllm"], ["--my-flag", "v"]),
     ],
 )
