@@ -54,7 +54,7 @@ async def apply_child(
     being deleted is left to go. A Service cannot change between headless and not, and is made anew. `blocks_deletion`
     is that of the owner reference.
 
-    Raises `ChildConflict` if the object is not controlled by `owner`, and `Conflict` if it changed meanwhile.
+    Raises `ChildConflict` if the object is not controlled by `owner`, and `Conflict` if it changed, or came, meanwhile.
     """
     key = Key(desired["metadata"].get("namespace", ""), desired["metadata"]["name"])
     desired = with_owner(desired, owner, blocks_deletion=blocks_deletion)
@@ -63,8 +63,7 @@ async def apply_child(
     else:
         found = live if isinstance(live, dict) else msgspec.json.decode(msgspec.json.encode(live))
     if found is None:
-        # Without force: what a namesake made in this very moment holds against us is a conflict, not ours to take.
-        return await client.apply(desired, force=False)
+        return await client.apply_new(desired)
     metadata: dict[str, Any] = found.get("metadata", {})
     _check_controller(desired["kind"], key, metadata, owner)
     if metadata.get("deletionTimestamp"):
@@ -72,7 +71,7 @@ async def apply_child(
     if _must_be_made_anew(desired, found):
         resource, _ = await client.locate(desired)
         await client.delete(resource, key, uid=metadata["uid"])
-        return await client.apply(desired, force=False)
+        return await client.apply_new(desired)
 
     surplus = stray(desired, found, authoritative)
     if surplus:

@@ -25,7 +25,9 @@ from inferencecache.kube.codec import ListPage, decode_list, decoder_for
 from inferencecache.kube.connection import Connection
 from inferencecache.kube.discovery import Discovery
 from inferencecache.kube.errors import (
+    AlreadyExists,
     ApiError,
+    Conflict,
     DecodeError,
     Gone,
     NotFound,
@@ -46,6 +48,8 @@ DEFAULT_TIMEOUT: Final = timedelta(seconds=10)
 LIST_TIMEOUT: Final = timedelta(seconds=60)
 _FIRST_RETRY: Final = 0.1
 _LONGEST_RETRY: Final = 2.0
+_NOBODYS_VERSION: Final = "1"
+"""Every write to the store counts one up, and the first is none of an object."""
 _JSON: Final = "application/json"
 _APPLY: Final = "application/apply-patch+yaml"
 _PATCH: Final[dict[PatchType, str]] = {"merge": "application/merge-patch+json", "json": "application/json-patch+json"}
@@ -202,6 +206,18 @@ class Client:
         return _manifest(
             await self.request("PATCH", path, body=manifest, params=params, content_type=_APPLY, repeatable=True)
         )
+
+    async def apply_new(self, manifest: Manifest) -> Manifest:
+        """Apply server-side what is not there yet. Raises `AlreadyExists`, and then nothing has changed.
+
+        Unlike what `create` makes, its fields are owned as those of any other apply. An object that is there is never
+        merged with, not even one that says the same: the version that is asked for is none it could have.
+        """
+        metadata = {**manifest.get("metadata", {}), "resourceVersion": _NOBODYS_VERSION}
+        try:
+            return await self.apply({**manifest, "metadata": metadata}, force=False)
+        except Conflict as error:
+            raise AlreadyExists(error.message, status=error.status, reason="AlreadyExists") from error
 
     async def patch(
         self,

@@ -1,10 +1,11 @@
 """Brings a backend's children in line with its plan, and tells what is there afterwards.
 
-What is compared comes from the caches, so that nothing is asked of the API server while nothing differs. Before a write
-the object is read live and the wanted state worked out once more from that: an autoscaler's count must not be undone
-by a cache that is behind. Before the first write of a pass the backend is read once more, too: its deletion may not
-have reached the cache when that of a child already has (decision F2). What is told afterwards is what the write
-answered, never an older copy.
+What is compared comes from the caches, or from our own last write where they are behind, so nothing is asked of the
+API server while nothing differs. A child of a backend of which nothing was ever said is made unread: the write makes
+it or leaves what is there alone. Before any other write the object is read live and the wanted state worked out once
+more from that: an autoscaler's count must not be undone by a cache that is behind. Before the first write of a pass the
+backend is read once more, too: its deletion may not have reached the cache when that of a child already has (decision
+F2). What is told afterwards is what the write answered, never an older copy.
 """
 
 from __future__ import annotations
@@ -32,10 +33,11 @@ from inferencecache.controllers.cachebackend.facts import Rollout, Trouble
 from inferencecache.controllers.cachebackend.plan import Path, Plan
 from inferencecache.kube.apply import ChildConflict, apply_child, covers, stray
 from inferencecache.kube.cache import Cache
-from inferencecache.kube.client import Client
-from inferencecache.kube.errors import KubeError, LeadershipLost, NotFound, TerminalError
+from inferencecache.kube.client import Client, with_owner
+from inferencecache.kube.errors import AlreadyExists, KubeError, LeadershipLost, NotFound, TerminalError
 from inferencecache.kube.informer import Informer
 from inferencecache.kube.kinds import Deployment, HorizontalPodAutoscaler, Service, StatefulSet
+from inferencecache.kube.own_writes import OwnWrites
 from inferencecache.kube.owner import Staying
 from inferencecache.kube.resource import Key, Kind, Manifest
 
@@ -72,7 +74,9 @@ class Actor:
 
     def __init__(self, client: Client, informers: dict[type[Kind], Informer[Any]]) -> None:
         self._client = client
-        self._informers = informers
+        self._known: dict[type[Kind], OwnWrites[Any]] = {
+            kind: OwnWrites(informer) for kind, informer in informers.items()
+        }
 
     async def act(self, backend: CacheBackend, plan: Plan) -> Outcome:
         """Carry out a plan.
@@ -146,13 +150,15 @@ class Actor:
             desired = wanted(cached)
             if covers(desired, cached) and not stray(desired, cached, paths):
                 return cached
-        live = await self._live(kind, Key.of(backend))
         await stays.check()
+        if cached is None and not backend.status.conditions:
+            with suppress(AlreadyExists):
+                return self._wrote(kind, await self._client.apply_new(with_owner(wanted(None), backend)))
+        live = await self._live(kind, Key.of(backend))
         if live is None:
-            # Just read, so not read again; without force, a namesake made in this moment is a conflict, not ours.
-            return await self._client.apply(wanted(None), owner=backend, force=False)
+            return self._wrote(kind, await self._client.apply_new(with_owner(wanted(None), backend)))
         written = await apply_child(self._client, wanted(live), live, backend, paths)
-        return live if written is None else written
+        return live if written is None else self._wrote(kind, written)
 
     # ------------------------------------------------------------------------------------------------------ removing
 
@@ -177,9 +183,13 @@ class Actor:
         except NotFound:
             return None
 
+    def _wrote(self, kind: type[Kind], child: Manifest) -> Manifest:
+        self._known[kind].wrote(msgspec.convert(child, kind))
+        return child
+
     def _owned(self, kind: type[Kind], backend: CacheBackend) -> Manifest | None:
-        """The child as the cache has it, if it is ours."""
-        found = self._informers[kind].get(Key.of(backend))
+        """The child as the cache has it, or as we wrote it since, if it is ours."""
+        found = self._known[kind].get(Key.of(backend))
         manifest: Manifest | None = msgspec.to_builtins(found) if found is not None else None
         return manifest if manifest is not None and _is_ours(manifest, backend) else None
 

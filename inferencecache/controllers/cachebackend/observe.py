@@ -17,7 +17,7 @@ from inferencecache.controllers.pods import follow_pods, stamped_by
 from inferencecache.kube.cache import Cache
 from inferencecache.kube.informer import Informer
 from inferencecache.kube.kinds import Deployment, ObjectMeta, Pod, ReplicaSet, View
-from inferencecache.kube.resource import Key, Resource
+from inferencecache.kube.resource import Resource
 
 
 class EngineTemplate(View, frozen=True):
@@ -113,35 +113,3 @@ def rivals_of(backend: CacheBackend, siblings: Iterable[CacheBackend]) -> tuple[
             if other.metadata.name < backend.metadata.name and backend.competes_with(other)
         )
     )
-
-
-class Freshest:
-    """Backends as we last wrote them, for as long as the cache is behind (read your writes).
-
-    Without this, the pass that our own status write wakes could still see the status before it, stamp conditions anew
-    and tell the same Event twice. Resource versions of one object grow, so they say which copy is newer.
-    """
-
-    def __init__(self) -> None:
-        self._written: dict[Key, CacheBackend] = {}
-
-    def of(self, key: Key, cached: CacheBackend | None) -> CacheBackend | None:
-        """The newer of what the cache holds and what we wrote. What the cache no longer holds is gone."""
-        written = self._written.get(key)
-        if written is None:
-            return cached
-        if cached is None or cached.metadata.uid != written.metadata.uid or not _is_older(cached, written):
-            del self._written[key]
-            return cached
-        return written
-
-    def wrote(self, key: Key, backend: CacheBackend) -> None:
-        """Remember what a write answered."""
-        self._written[key] = backend
-
-
-def _is_older(one: CacheBackend, other: CacheBackend) -> bool:
-    try:
-        return int(one.metadata.resource_version) < int(other.metadata.resource_version)
-    except ValueError:
-        return False

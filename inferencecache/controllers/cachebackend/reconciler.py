@@ -25,7 +25,7 @@ from inferencecache.controllers.cachebackend.decide import decide
 from inferencecache.controllers.cachebackend.engines import match
 from inferencecache.controllers.cachebackend.facts import Facts, Trouble, condition, sooner
 from inferencecache.controllers.cachebackend.narrate import narrate
-from inferencecache.controllers.cachebackend.observe import Freshest, Surroundings
+from inferencecache.controllers.cachebackend.observe import Surroundings
 from inferencecache.controllers.cachebackend.plan import Path, Plan, plan_for
 from inferencecache.controllers.cachebackend.pool import offer
 from inferencecache.controllers.cachebackend.pool_claims import Pools
@@ -36,6 +36,7 @@ from inferencecache.kube.controller import Result
 from inferencecache.kube.errors import KubeError, LeadershipLost, NotFound
 from inferencecache.kube.events import EventRecorder
 from inferencecache.kube.kinds import Pod
+from inferencecache.kube.own_writes import OwnWrites
 from inferencecache.kube.owner import OwnerIsLeaving
 from inferencecache.kube.resource import Key
 from inferencecache.kube.status import status_patch
@@ -68,11 +69,13 @@ class CacheBackendReconciler:
         self._runtimes = runtimes
         self._storage = storage
         self._now = now
-        self._freshest = Freshest()
+        # Else the pass that our own status write wakes could stamp conditions anew, and tell the same Event twice.
+        self._written = OwnWrites(surroundings.backends)
 
     async def reconcile(self, key: Key) -> Result:
         """Bring one backend in line. Raises what kept a child from being so, after saying it in the status."""
-        backend = self._freshest.of(key, self._around.backends.get(key))
+        # We make no backends, so one that is not in the cache is gone.
+        backend = self._written.get(key) if self._around.backends.get(key) is not None else None
         if backend is None or backend.metadata.deletion_timestamp is not None:
             self._forget(key)
             if backend is not None:
@@ -154,7 +157,7 @@ class CacheBackendReconciler:
             written = await self._client.patch(CacheBackend.resource, key, body, subresource="status")
         except NotFound:
             return False
-        self._freshest.wrote(key, CacheBackend.decode(written))
+        self._written.wrote(CacheBackend.decode(written))
         return True
 
 

@@ -19,8 +19,9 @@ from inferencecache.kube.apply import ChildConflict, apply_child
 from inferencecache.kube.cache import Cache
 from inferencecache.kube.client import Client
 from inferencecache.kube.errors import Forbidden, Invalid, KubeError, NotFound
-from inferencecache.kube.informer import Informer
+from inferencecache.kube.informer import Change, Informer
 from inferencecache.kube.kinds import ConfigMap
+from inferencecache.kube.own_writes import OwnWrites
 from inferencecache.kube.resource import Key, Manifest
 
 _AUTHORITATIVE: Final = (("data",),)
@@ -55,13 +56,14 @@ class PolicyFiles:
         self._config_maps: Informer[ConfigMap] = cache.informer(
             ConfigMap, namespace=namespace, labels={k.LABEL_TYPE: k.TYPE_BACKENDS}
         )
-        self._written: dict[Key, ConfigMap] = {}
+        self._known = OwnWrites(self._config_maps)
         self._settled: dict[Key, tuple[Mapping[str, int], str, str]] = {}
+        self._config_maps.on_change(self._told)
 
     async def tenants(self, backend: str) -> dict[str, int]:
         """Bytes by tenant, as the document lists them now; nothing if there is none."""
         key = self._key(backend)
-        found = self._latest(key)
+        found = self._known.get(key)
         if found is None:
             try:
                 found = await self._client.get(ConfigMap, key)
@@ -72,7 +74,7 @@ class PolicyFiles:
     async def write(self, backend: KVCacheBackend, tenants: Mapping[str, int]) -> None:
         """Have the document list exactly these. Raises `PolicyRefused`."""
         key = self._key(backend.metadata.name)
-        latest = self._latest(key)
+        latest = self._known.get(key)
         state = (tenants, backend.metadata.uid, latest.metadata.resource_version if latest is not None else "")
         if self._settled.get(key) == state:
             return
@@ -86,7 +88,7 @@ class PolicyFiles:
             refused.retry_within = error.retry_within
             raise refused from error
         if written is not None:
-            self._written[key] = msgspec.convert(written, ConfigMap)
+            self._known.wrote(msgspec.convert(written, ConfigMap))
         elif latest is not None:
             # Rendering thousands of tenants and comparing them takes a while, and siblings come one after another.
             self._settled[key] = state
@@ -94,13 +96,6 @@ class PolicyFiles:
     def _key(self, backend: str) -> Key:
         return Key(self._namespace, k.policy_config_map(backend))
 
-    def _latest(self, key: Key) -> ConfigMap | None:
-        """The newer of what the cache holds and what we wrote; None where only a live look can tell."""
-        cached, written = self._config_maps.get(key), self._written.get(key)
-        if cached is None or written is None:
-            # Nothing cached may mean: not yet, not any more, or not ours by its labels.
-            return cached
-        if int(cached.metadata.resource_version) < int(written.metadata.resource_version):
-            return written
-        del self._written[key]
-        return cached
+    def _told(self, change: Change[ConfigMap]) -> None:
+        if change.new is None:
+            self._settled.pop(change.key, None)

@@ -133,15 +133,16 @@ async def test_a_change_of_kind_replaces_the_workload(client: Client, namespace:
     await eventually(kinds, lambda seen: seen == (True, False))
 
 
-async def test_a_new_child_is_read_once_and_written_once(
+async def test_a_birth_costs_a_look_at_the_backend_and_a_write_for_each_object(
     client: Client, namespace: str, operator: Manager, counting: Counting
 ) -> None:
     await client.create(managed(namespace, autoscaling={"minReplicas": 2, "maxReplicas": 3}))
     await eventually(lambda: reason(client, Key(namespace, "kv")), lambda seen: seen == "RolloutInProgress")
     await resting(client, namespace, operator, Deployment)
-    for kind in (Deployment, Service, HorizontalPodAutoscaler):
-        path = path_of(kind.resource, namespace, "kv")
-        assert (counting.asked[f"GET {path}"], counting.asked[f"PATCH {path}"]) == (1, 1)
+    backend = path_of(CacheBackend.resource, namespace, "kv")
+    children = [path_of(kind.resource, namespace, "kv") for kind in (Deployment, Service, HorizontalPodAutoscaler)]
+    asked = {request: count for request, count in counting.asked.items() if request.endswith(("/kv", "/kv/status"))}
+    assert asked == {f"GET {backend}": 1, f"PATCH {backend}/status": 1, **{f"PATCH {path}": 1 for path in children}}
 
 
 @pytest.mark.parametrize("fate", ["gone", "leaving", "namesake"])

@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from inferencecache.kube.client import Client
+from inferencecache.kube.client import Client, with_owner
 from inferencecache.kube.errors import AlreadyExists, Conflict, Invalid, NotFound
 from inferencecache.kube.kinds import ConfigMap, Pod
 from inferencecache.kube.resource import Key, Manifest
@@ -55,6 +55,24 @@ async def test_apply_takes_over_by_force_and_conflicts_without(client: Client, n
     assert (await client.get(ConfigMap, Key(namespace, "c"))).data == {"a": "1"}
     await other.apply(config_map(namespace, a="2"))
     assert (await client.get(ConfigMap, Key(namespace, "c"))).data == {"a": "2"}
+
+
+@pytest.mark.parametrize("other", ["1", "2"], ids=["that says the same", "that says something else"])
+async def test_an_apply_of_what_is_new_leaves_a_namesake_alone(client: Client, namespace: str, other: str) -> None:
+    wanted, key = config_map(namespace, a="1"), Key(namespace, "c")
+    await client.create(config_map(namespace, a=other))
+    before = await client.get_manifest(ConfigMap.resource, key)
+    owned = with_owner(wanted, await client.get(ConfigMap, key))
+    for manifest in (wanted, owned):
+        with pytest.raises(AlreadyExists):
+            await client.apply_new(manifest)
+    assert await client.get_manifest(ConfigMap.resource, key) == before
+
+
+async def test_an_apply_of_what_is_new_owns_its_fields_as_any_apply_does(client: Client, namespace: str) -> None:
+    made = await client.apply_new(config_map(namespace, a="1", b="1"))
+    assert [one["operation"] for one in made["metadata"]["managedFields"]] == ["Apply"]
+    assert (await client.apply(config_map(namespace, a="1")))["data"] == {"a": "1"}
 
 
 async def test_a_status_is_patched_apart_from_its_object(client: Client, namespace: str) -> None:
