@@ -201,7 +201,7 @@ class HiCache(Model):
 
     size_gb: Annotated[Int32 | None, Field(alias="sizeGB"), Schema(minimum=1)] = None
     """Host cache size in decimal GB."""
-    ratio: Annotated[Text | None, Schema(rules=(rules.POSITIVE_RATIO,))] = None
+    ratio: Text | None = None
     """Host cache size as a multiple of the device cache: a number above zero."""
     write_policy: Annotated[Text | None, Schema(enum=("write_back", "write_through", "write_through_selective"))] = None
     """When entries go to the host."""
@@ -250,7 +250,7 @@ class CacheBackendSpec(Model):
     """The engine-side cache."""
     lm_cache: LMCacheSpec | None = None
     """Settings of LMCache."""
-    remote_storage: Annotated[RemoteStorage | None, Schema(rules=rules.STORAGE)] = None
+    remote_storage: RemoteStorage | None = None
     """The remote tier. Absent means host-only."""
     observation: Observation | None = None
     """Event observation."""
@@ -331,7 +331,7 @@ class CacheBackend(CustomObject):
         ),
     )
 
-    spec: Annotated[CacheBackendSpec, Schema(rules=rules.BACKEND)] = CacheBackendSpec()
+    spec: CacheBackendSpec = CacheBackendSpec()
     status: CacheBackendStatus = CacheBackendStatus()
 
     @property

@@ -39,9 +39,7 @@ class CachePolicySpec(Model):
 
     eviction: Annotated[Text | None, Schema(default="LRU", enum=("LRU", "LFU"))] = None
     """Which entries go first."""
-    eviction_ttl: Annotated[Duration | None, Field(alias="evictionTTL"), Schema(rules=(rules.POSITIVE_LIFETIME,))] = (
-        None
-    )
+    eviction_ttl: Annotated[Duration | None, Field(alias="evictionTTL")] = None
     """How long an unused entry lives. The server's 30m when unset."""
     minimum_prefix_tokens: Annotated[Int32 | None, Schema(minimum=0)] = None
     """Shorter requests get no hint."""

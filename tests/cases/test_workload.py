@@ -1,8 +1,4 @@
-"""Recorded workload cases against the real operator on a real API server; the test plays the rest of the cluster.
-
-The cases also show what becomes of backends that rules of the schema refuse today, so their API server knows the kinds
-without those rules.
-"""
+"""Recorded workload cases against the real operator on a real API server; the test plays the rest of the cluster."""
 
 from __future__ import annotations
 
@@ -267,7 +263,7 @@ def recorded(case: Case) -> list[dict[str, Any]]:
 
 @pytest.fixture(scope="module")
 def control_plane() -> Iterator[ControlPlane]:
-    """One of its own, because a kind cannot have its rules for some and not for others."""
+    """One of its own: the operator of a case looks after every backend that there is."""
     with ControlPlane() as plane:
         yield plane
 
