@@ -55,7 +55,7 @@ def env_name_complaints(name: str) -> Iterator[str]:
         yield ("is not an environment variable name: use letters, digits, '_', '-' and '.', not starting with a digit")
     if name in (".", ".."):
         yield f"must not be '{name}'"
-    if name.startswith(".."):
+    elif name.startswith(".."):
         yield "must not start with '..'"
 
 

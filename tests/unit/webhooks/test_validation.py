@@ -257,6 +257,16 @@ def test_findings_come_in_the_order_of_the_table() -> None:
     assert rows == ["V5", "V8", "V10", "V12", "V12b"]
 
 
+@pytest.mark.parametrize(
+    ("name", "complaints"),
+    [("1A", 1), ("A B", 1), (".", 1), ("..", 1), ("..A", 1), ("..A B", 2), (".A", 0), ("-a.B_1", 0)],
+)
+def test_a_variables_name_draws_each_complaint_of_kubernetes_once(name: str, complaints: int) -> None:
+    """Row V43."""
+    verdict = validate_cache_backend(_backend(_overrides(env=[{"name": name, "value": "x"}])), runtimes=REGISTRY)
+    assert [violation.rule for violation in verdict.violations] == ["V43"] * complaints
+
+
 def test_another_bad_value_is_fresh_and_an_equal_amount_in_other_words_is_not() -> None:
     old = _backend(_resources(limits={"memory": "1Gi"}, requests={"memory": "2Gi"}))
     worse = _backend(_resources(limits={"memory": "512Mi"}, requests={"memory": "2Gi"}))
