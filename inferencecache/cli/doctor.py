@@ -67,8 +67,10 @@ def doctor(
     3 could not run."""
     # The gRPC library would tell on stderr what is in the report already; it asks for this when it is imported.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+    from inferencecache.cli.install import webhook_configurations
     from inferencecache.cli.settings import SettingsError, read_certificates
     from inferencecache.doctor.checks import examine
+    from inferencecache.doctor.installation import shipped
     from inferencecache.doctor.observe import Scope, observe
     from inferencecache.doctor.report import rendered
     from inferencecache.doctor.server import EndpointError, Tls, parse_address, read_token
@@ -92,6 +94,7 @@ def doctor(
         address=address,
         token=token,
         tls=Tls(ca) if server_tls or ca else None,
+        webhooks=shipped(webhook_configurations()),
         seconds=timeout.total_seconds(),
     )
     seen = in_cluster(kubeconfig, context, lambda client: observe(client, scope))

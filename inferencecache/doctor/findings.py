@@ -3,7 +3,8 @@
 A code is for scripts: its number, its status and what it means never change, new ones are added at the end of their
 family. The text of a finding is for people; it names what was seen and the remedy.
 
-The families KB, KP and KN and the codes CB008 and EP003 are additions to the contract's; docs/doctor.md says why.
+The families KB, KP, KN, WH and CD and the codes CB008 and EP003 are additions to the contract's; docs/doctor.md says
+why.
 """
 
 from __future__ import annotations
@@ -37,6 +38,8 @@ class Check(StrEnum):
     STORES = "KVCacheBackendHealth"
     POOLS = "KVCachePoolHealth"
     BINDINGS = "KVCachePoolBindingHealth"
+    ADMISSION = "AdmissionHealth"
+    KINDS = "CustomResourceHealth"
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +100,20 @@ CODES: Final[dict[str, Code]] = {
     "KN005": Code(Status.WARN, "a binding names a pool that does not exist"),
     "KN006": Code(Status.OK, "nothing is wrong with a binding"),
     "KN007": Code(Status.WARN, "a binding is claimed by a CacheBackend that does not exist"),
+    "WH001": Code(Status.FAIL, "a webhook configuration is not installed"),
+    "WH002": Code(Status.FAIL, "a webhook is missing from its configuration"),
+    "WH003": Code(Status.WARN, "a webhook is not as this version ships it"),
+    "WH004": Code(Status.FAIL, "a caBundle is empty, unreadable or out of date"),
+    "WH005": Code(Status.FAIL, "nobody answers for the webhooks: no Service, or no ready endpoint"),
+    "WH006": Code(Status.FAIL, "the serving certificate is out of date, of another name or of another CA"),
+    "WH007": Code(Status.WARN, "the renewal of the serving certificate is overdue"),
+    "WH008": Code(Status.INFO, "the serving certificate was not looked at"),
+    "WH009": Code(Status.INFO, "a half has its kinds and no webhooks"),
+    "WH010": Code(Status.OK, "nothing is wrong with a part of admission"),
+    "CD001": Code(Status.FAIL, "a kind is not installed, and others of its group are"),
+    "CD002": Code(Status.FAIL, "a kind is not established, or not served in this version"),
+    "CD003": Code(Status.WARN, "a kind lacks fields that this version knows"),
+    "CD004": Code(Status.OK, "nothing is wrong with a kind"),
 }
 
 

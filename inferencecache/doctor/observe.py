@@ -20,7 +20,8 @@ from inferencecache.api.kvcachepool import KVCachePool
 from inferencecache.api.kvcachepoolbinding import KVCachePoolBinding
 from inferencecache.doctor.dialling import dial_target
 from inferencecache.doctor.events import INJECTED, NO_MATCH, NOT_INJECTED, CoreEvent, NewEvent, PodEvent, merged
-from inferencecache.doctor.reading import NOT_READ, Read, read_all
+from inferencecache.doctor.installation import Installation, WebhookConfiguration, look
+from inferencecache.doctor.reading import NOT_READ, Read, Reader
 from inferencecache.doctor.server import NO_TOKEN, Address, ServerAnswers, Tls, Token, ask, dial, discover
 from inferencecache.kube.client import Client
 from inferencecache.kube.errors import KubeError
@@ -29,7 +30,6 @@ from inferencecache.kube.resource import K
 
 _DIALS_AT_ONCE: Final = 32
 _LONGEST_DIAL: Final = 5.0
-_SHORTEST: Final = 0.1  # so that a question asked at the deadline is still a question
 
 T = TypeVar("T")
 
@@ -44,6 +44,7 @@ class Scope:
         address: of the server; None to find it by its Service.
         token: for the snapshot.
         tls: how to speak to the gRPC port; None is plaintext.
+        webhooks: the configurations that this version ships.
         seconds: for everything together.
     """
 
@@ -52,6 +53,7 @@ class Scope:
     address: Address | None = None
     token: Token = NO_TOKEN
     tls: Tls | None = None
+    webhooks: tuple[WebhookConfiguration, ...] = ()
     seconds: float = 30.0
 
 
@@ -74,6 +76,7 @@ class Observations:
     stores: Read[KVCacheBackend] | None = None
     pools: Read[KVCachePool] | None = None
     bindings: Read[KVCachePoolBinding] = NOT_READ
+    installation: Installation | None = None
 
     @property
     def caches_installed(self) -> bool:
@@ -90,7 +93,7 @@ class _Observer:
     def __init__(self, client: Client, scope: Scope) -> None:
         self._client = client
         self._scope = scope
-        self._deadline = asyncio.get_running_loop().time() + scope.seconds
+        self._reader = Reader(client, scope.seconds)
 
     async def everything(self) -> Observations:
         async with asyncio.TaskGroup() as group:
@@ -104,6 +107,7 @@ class _Observer:
             events = group.create_task(self._after(backends, self._events))
             stores = group.create_task(self._read_everywhere(KVCacheBackend))
             pools = group.create_task(self._read_everywhere(KVCachePool))
+            installation = group.create_task(self._installation())
         told, failures = events.result()
         return Observations(
             now=datetime.now(UTC),
@@ -118,11 +122,8 @@ class _Observer:
             stores=stores.result(),
             pools=pools.result(),
             bindings=bindings.result(),
+            installation=installation.result(),
         )
-
-    @property
-    def _left(self) -> float:
-        return max(self._deadline - asyncio.get_running_loop().time(), _SHORTEST)
 
     @staticmethod
     async def _after(
@@ -131,15 +132,15 @@ class _Observer:
         return await follow((await backends).items)
 
     async def _read(self, kind: type[K], fields: str = "") -> Read[K]:
-        try:
-            async with asyncio.timeout(self._left):
-                return await read_all(self._client, kind, namespace=self._scope.namespace, fields=fields)
-        except TimeoutError:
-            return Read(failure=f"no answer of the API server within {self._scope.seconds:g} s")
+        return await self._reader.all(kind, namespace=self._scope.namespace, fields=fields)
 
     async def _read_everywhere(self, kind: type[K]) -> Read[K] | None:
         """A cluster-scoped kind, which is outside of a scope that is one namespace."""
         return None if self._scope.namespace else await self._read(kind)
+
+    async def _installation(self) -> Installation | None:
+        """Webhook configurations and kinds, which are the cluster's too."""
+        return None if self._scope.namespace else await look(self._reader, self._scope.webhooks)
 
     async def _server(self) -> ServerAnswers | None:
         scope = self._scope
@@ -148,11 +149,11 @@ class _Observer:
         address = scope.address
         if address is None:
             try:
-                async with asyncio.timeout(self._left):
+                async with asyncio.timeout(self._reader.left):
                     address = await discover(self._client)
             except (KubeError, TimeoutError) as error:
-                return ServerAnswers(None, discovery=str(error) or f"no answer within {scope.seconds:g} s")
-        return await ask(address, scope.token.value, scope.tls, self._left)
+                return ServerAnswers(None, discovery=str(error) or self._reader.late)
+        return await ask(address, scope.token.value, scope.tls, self._reader.left)
 
     async def _pods(self, backends: tuple[CacheBackend, ...]) -> Read[Pod] | None:
         return await self._read(Pod) if _any_selects(backends) else None
@@ -183,7 +184,7 @@ class _Observer:
             if target is None:
                 return "it is no address: host:port is needed"
             async with at_once:
-                return await dial(*target, min(self._left, _LONGEST_DIAL))
+                return await dial(*target, min(self._reader.left, _LONGEST_DIAL))
 
         async with asyncio.TaskGroup() as group:
             tasks = {endpoint: group.create_task(one(endpoint)) for endpoint in endpoints if endpoint}

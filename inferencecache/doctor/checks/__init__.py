@@ -8,7 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Final
 
+from inferencecache.doctor.checks.admission import check_admission
 from inferencecache.doctor.checks.backends import check_backends
+from inferencecache.doctor.checks.kinds import check_kinds
 from inferencecache.doctor.checks.pods import check_injection, check_orphans
 from inferencecache.doctor.checks.policies import check_policies, check_tenants
 from inferencecache.doctor.checks.pools import check_bindings, check_pools, check_stores
@@ -27,6 +29,8 @@ CHECKS: Final[tuple[Callable[[Observations], Iterator[Finding]], ...]] = (
     check_stores,
     check_pools,
     check_bindings,
+    check_admission,
+    check_kinds,
 )
 
 

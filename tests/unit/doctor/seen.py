@@ -2,23 +2,40 @@
 
 from __future__ import annotations
 
+import base64
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import msgspec
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
+from cryptography.hazmat.primitives.serialization import Encoding, load_pem_private_key
 
+from inferencecache.api import crds
 from inferencecache.api.cachebackend import CacheBackend
 from inferencecache.api.cachepolicy import CachePolicy
 from inferencecache.api.cachetenant import CacheTenant
 from inferencecache.api.kvcachebackend import KVCacheBackend
 from inferencecache.api.kvcachepool import KVCachePool
 from inferencecache.api.kvcachepoolbinding import KVCachePoolBinding
+from inferencecache.cli.install import NAMESPACE, WEBHOOK_SERVICE, webhook_configurations
 from inferencecache.doctor.events import PodEvent, Reference
+from inferencecache.doctor.installation import (
+    CertificateSecret,
+    CustomResourceDefinition,
+    EndpointSlice,
+    Installation,
+    service_of,
+    shipped,
+)
 from inferencecache.doctor.observe import Observations
-from inferencecache.doctor.reading import Read
+from inferencecache.doctor.reading import Found, Read
 from inferencecache.doctor.server import Address, Answer, Health, ServerAnswers
-from inferencecache.kube.kinds import Pod
+from inferencecache.kube import pki
+from inferencecache.kube.kinds import Pod, Service
 
 NOW = datetime(2026, 6, 1, 12, 0, tzinfo=UTC)
 RECENTLY, LONG_AGO = NOW - timedelta(seconds=30), NOW - timedelta(hours=3)
@@ -153,6 +170,82 @@ def binding(
     return KVCachePoolBinding.decode({"metadata": meta("b", **metadata), "spec": spec, "status": status})
 
 
+CA = pki.make_ca("ca", now=LONG_AGO, lifetime=timedelta(days=365))
+WEBHOOK_HOST = f"{WEBHOOK_SERVICE}.{NAMESPACE}.svc"
+Document = dict[str, Any]
+Edit = Callable[[Document], None]
+
+
+def base64_of(pem: bytes) -> str:
+    return base64.b64encode(pem).decode()
+
+
+def serving(ca: pki.Pair = CA, host: str = WEBHOOK_HOST, *, made: datetime = LONG_AGO, days: float = 90) -> bytes:
+    """A serving certificate."""
+    return pki.issue(ca, [host], now=made, lifetime=timedelta(days=days)).certificate
+
+
+def behind_an_intermediate() -> bytes:
+    """A serving certificate that an intermediate of `CA` issued, with that."""
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "between")])
+    between = pki.make_ca("between", now=LONG_AGO, lifetime=timedelta(days=300))
+    key, signer = (load_pem_private_key(pair.key, None) for pair in (between, CA))
+    assert isinstance(signer, EllipticCurvePrivateKey)
+    certificate = (
+        x509.CertificateBuilder(CA.x509.subject, name, key.public_key(), 7, LONG_AGO, LONG_AGO + timedelta(days=300))
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .sign(signer, hashes.SHA256())
+    )
+    return serving(between) + certificate.public_bytes(Encoding.PEM)
+
+
+def webhooks_of(document: Document) -> list[Document]:
+    found: list[Document] = document["webhooks"]
+    return found
+
+
+def installation(
+    webhooks: Edit | None = None,
+    *,
+    crd: Edit | None = None,
+    endpoints: Read[EndpointSlice] | tuple[bool | None, ...] = (True,),
+    certificate: bytes | Found[CertificateSecret] | None = None,
+    bundle: bytes = CA.certificate,
+    **changed: Any,
+) -> Installation:
+    """One in good health. `webhooks` and `crd` change each webhook configuration and each CRD as they are found."""
+    found = []
+    for document in webhook_configurations():
+        for webhook in webhooks_of(document):
+            webhook["clientConfig"]["caBundle"] = base64_of(bundle)
+        if webhooks is not None:
+            webhooks(document)
+        found.append(Found(shipped([document])[0]))
+    definitions = {}
+    for kind in crds():
+        document = msgspec.json.decode(msgspec.json.encode(kind))
+        document["status"] = {"conditions": [condition("NamesAccepted"), condition("Established")]}
+        if crd is not None:
+            crd(document)
+        definitions[document["metadata"]["name"]] = Found(msgspec.convert(document, CustomResourceDefinition))
+    if isinstance(endpoints, tuple):
+        slices = [{"endpoints": [{"conditions": {"ready": ready}} for ready in endpoints]}]
+        endpoints = read(*msgspec.convert(slices, list[EndpointSlice]))
+    if not isinstance(certificate, Found):
+        pem = base64_of(serving() if certificate is None else certificate)
+        certificate = Found(msgspec.convert({"data": {"tls.crt": pem}}, CertificateSecret))
+    well = Installation(
+        shipped=shipped(webhook_configurations()),
+        configurations=tuple(found),
+        service_key=service_of(found),
+        service=Found(Service()),
+        endpoints=endpoints,
+        certificate=certificate,
+        kinds=definitions,
+    )
+    return replace(well, **changed)
+
+
 def read(*items: Any) -> Read[Any]:
     return Read(items)
 
@@ -174,5 +267,6 @@ def seen(**changed: Any) -> Observations:
         stores=read(store(used_by=("pool",))),
         pools=read(pool()),
         bindings=read(binding()),
+        installation=installation(),
     )
     return replace(well, **changed)

@@ -13,11 +13,26 @@ from inferencecache.doctor.checks import examine
 from inferencecache.doctor.checks.pools import HOLD_REMEDIES
 from inferencecache.doctor.findings import CODES, Check, Finding, Status
 from inferencecache.doctor.observe import Observations
-from inferencecache.doctor.reading import Read
+from inferencecache.doctor.reading import ABSENT, Found, Read
 from inferencecache.doctor.server import Health, ServerAnswers
+from inferencecache.kube import pki
 from tests.unit.doctor import seen as s
 
-HEALTHY = {"SV003", "SN004", "PL002", "PB002", "CB006", "EP002", "CT002", "CP002", "KB005", "KP005", "KN006"}
+HEALTHY = {
+    "SV003",
+    "SN004",
+    "PL002",
+    "PB002",
+    "CB006",
+    "EP002",
+    "CT002",
+    "CP002",
+    "KB005",
+    "KP005",
+    "KN006",
+    "WH010",
+    "CD004",
+}
 
 _LATE = {"indexParticipation": {"prefixCount": 7, "lastEventAt": s.stamp(s.LONG_AGO)}}
 _NEVER = {"indexParticipation": None, "firstKVEventObservedAt": None}
@@ -36,6 +51,68 @@ def _quiet(document: Any, **more: Any) -> dict[str, Any]:
     answer = s.answered("/snapshot", status=200, document=document)
     return {**_backends(s.backend(status=_LATE)), **_server(snapshot=answer), **more}
 
+
+def _installed(*args: Any, **changed: Any) -> dict[str, Any]:
+    return {"installation": s.installation(*args, **changed)}
+
+
+def _without(*names: str) -> s.Edit:
+    """Leaves webhooks out; a name that ends all of a half's names leaves that half out."""
+
+    def edit(document: s.Document) -> None:
+        document["webhooks"] = [one for one in s.webhooks_of(document) if not one["name"].endswith(names)]
+
+    return edit
+
+
+def _webhook(name: str, **changed: Any) -> s.Edit:
+    """Changes one webhook."""
+
+    def edit(document: s.Document) -> None:
+        for one in s.webhooks_of(document):
+            if one["name"] == name:
+                one.update(changed)
+
+    return edit
+
+
+def _elsewhere(path: str) -> s.Document:
+    service = {"name": "webhook-service", "namespace": "inference-cache-system", "path": path}
+    return {"service": service, "caBundle": s.base64_of(s.CA.certificate)}
+
+
+def _crd(plural: str, *path: str | int, value: Any = None) -> s.Edit:
+    """Changes a field of one kind's CRD, or takes it away."""
+
+    def edit(document: s.Document) -> None:
+        if document["spec"]["names"]["plural"] == plural:
+            node: Any = document
+            for step in path[:-1]:
+                node = node[step]
+            if value is None:
+                del node[path[-1]]
+            else:
+                node[path[-1]] = value
+
+    return edit
+
+
+def _kinds_without(*names: str) -> dict[str, Any]:
+    whole = s.installation()
+    missing = {name: ABSENT if name.partition(".")[0] in names else found for name, found in whole.kinds.items()}
+    return _installed(kinds=missing)
+
+
+_OTHER_CA = pki.make_ca("other", now=s.LONG_AGO, lifetime=timedelta(days=365))
+_ALONE = s.serving(_OTHER_CA)
+_POD, _MUTATING = (
+    "mpod.inferencecache.io",
+    "mutatingwebhookconfiguration/inference-cache-mutating-webhook-configuration",
+)
+_SERVICE = "service/inference-cache-system/webhook-service"
+_SECRET = "secret/inference-cache-system/webhook-server-cert"
+_INDICES = "customresourcedefinition/cacheindices.inferencecache.io"
+_SCHEMA = ("spec", "versions", 0, "schema", "openAPIV3Schema", "properties")
 
 ROWS: list[tuple[str, dict[str, Any], str, str, str]] = [
     # what is so, how it differs from good health, the code, the resource, and words of the message
@@ -300,6 +377,101 @@ ROWS: list[tuple[str, dict[str, Any], str, str, str]] = [
     ("no such pool", {"bindings": s.read(s.binding(pool="nope"))}, "KN005", "", "no KVCachePool nope"),
     ("claim of no backend", {"bindings": s.read(s.binding(used_by=("kv", "gone")))}, "KN007", "", "not exist: gone"),
     ("bindings forbidden", {"bindings": s.failed()}, "API001", "KVCachePoolBinding", "forbidden"),
+    (
+        "no webhook configuration",
+        _installed(configurations=(ABSENT, ABSENT)),
+        "WH001",
+        _MUTATING,
+        "apply the installation",
+    ),
+    (
+        "configurations forbidden",
+        _installed(configurations=(Found(failure="forbidden"), ABSENT)),
+        "API001",
+        "MutatingWebhookConfiguration",
+        "forbidden",
+    ),
+    ("a webhook missing", _installed(_without(_POD)), "WH002", _MUTATING, _POD),
+    (
+        "failurePolicy changed",
+        _installed(_webhook(_POD, failurePolicy="Fail")),
+        "WH003",
+        _MUTATING,
+        f"{_POD} has failurePolicy Fail and not Ignore",
+    ),
+    ("rules changed", _installed(_webhook(_POD, rules=[])), "WH003", "", "other rules"),
+    (
+        "another path",
+        _installed(_webhook(_POD, clientConfig=_elsewhere("/old"))),
+        "WH003",
+        "",
+        "path /old and not /mutate--v1-pod",
+    ),
+    ("caBundle empty", _installed(bundle=b""), "WH004", _MUTATING, "is empty"),
+    ("caBundle rubbish", _installed(bundle=b"x"), "WH004", "", "holds no certificate in"),
+    (
+        "caBundle expired",
+        _installed(bundle=pki.make_ca("old", now=s.LONG_AGO, lifetime=timedelta(hours=2)).certificate),
+        "WH004",
+        "",
+        "until 2026-06-01",
+    ),
+    ("one caBundle empty", _installed(_webhook(_POD, clientConfig={"url": "https://x"})), "WH004", "", f"in {_POD}:"),
+    ("no Service", _installed(service=ABSENT), "WH005", _SERVICE, "is not there"),
+    ("Service forbidden", _installed(service=Found(failure="forbidden")), "API001", "Service", "forbidden"),
+    ("no endpoint", _installed(endpoints=()), "WH005", _SERVICE, "no endpoint is ready"),
+    ("no ready endpoint", _installed(endpoints=(False,)), "WH005", _SERVICE, "no endpoint is ready"),
+    ("endpoints forbidden", _installed(endpoints=s.failed()), "API001", "EndpointSlice", "forbidden"),
+    ("certificate expired", _installed(certificate=s.serving(days=0.1)), "WH006", _SECRET, "valid from"),
+    ("certificate of another name", _installed(certificate=s.serving(host="x")), "WH006", "", "webhook-service."),
+    ("certificate of another CA", _installed(certificate=s.serving(_OTHER_CA)), "WH006", "", "not issued by"),
+    ("certificate unreadable", _installed(certificate=b"x"), "WH006", "", "no certificate"),
+    ("certificate old", _installed(certificate=s.serving(days=0.14)), "WH007", _SECRET, "overdue"),
+    (
+        "the Secret forbidden",
+        _installed(certificate=Found(failure="forbidden")),
+        "WH008",
+        _SECRET,
+        "not looked at: forbidden",
+    ),
+    ("no Secret", _installed(certificate=ABSENT), "WH008", _SECRET, "kept elsewhere"),
+    ("a half without webhooks", _installed(_without("worker.gpustack.ai")), "WH009", "worker.gpustack.ai", "off"),
+    ("a kind missing", _kinds_without("cacheindices"), "CD001", _INDICES, "CacheIndex"),
+    (
+        "a kind refused",
+        _installed(crd=_crd("cachebackends", "status", value={"conditions": [s.condition("Established", "False")]})),
+        "CD002",
+        "customresourcedefinition/cachebackends.inferencecache.io",
+        "Established is False: told",
+    ),
+    (
+        "a version not served",
+        _installed(crd=_crd("kvcachepools", "spec", "versions", 0, "name", value="v0")),
+        "CD002",
+        "",
+        "version v1 is not served",
+    ),
+    (
+        "an older kind",
+        _installed(crd=_crd("cachebackends", *_SCHEMA, "spec", "properties", "engineSelector")),
+        "CD003",
+        "customresourcedefinition/cachebackends.inferencecache.io",
+        "spec.engineSelector",
+    ),
+    (
+        "a much older kind",
+        _installed(crd=_crd("cachebackends", *_SCHEMA, "spec", "properties", value={"runtime": {}})),
+        "CD003",
+        "",
+        "more is dropped",
+    ),
+    (
+        "CRDs forbidden",
+        _installed(kinds={name: Found(failure="forbidden") for name in s.installation().kinds}),
+        "API001",
+        "CustomResourceDefinition",
+        "forbidden",
+    ),
 ]
 
 
@@ -330,7 +502,7 @@ def test_good_health_is_ok_throughout() -> None:
 
 def test_the_checks_report_in_their_order() -> None:
     order = [finding.check for finding in examine(s.seen(events=(s.event("NoMatchingCacheBackend"),))).findings]
-    assert order == list(Check)
+    assert list(dict.fromkeys(order)) == list(Check)
 
 
 @pytest.mark.parametrize(
@@ -391,6 +563,36 @@ def test_the_checks_report_in_their_order() -> None:
         ({"bindings": s.read(s.binding(usage="0", grant="0"))}, {"KN004"}),
         # being deleted is no fault as long as nothing holds it
         ({"pools": s.read(s.pool("Deleting", **_DELETED))}, {"KP001", "KP002", "KP003"}),
+        # a namespace alone has no webhooks and no kinds
+        ({"installation": None}, {"API001", "WH001", "WH010", "CD001", "CD004"}),
+        # either half alone is whole, and what it leaves behind when it is switched off is no fault
+        (
+            {name: s.failed(served=False) for name in ("stores", "pools", "bindings")}
+            | _installed(_without("worker.gpustack.ai")),
+            {"WH001", "WH002", "WH009"},
+        ),
+        (_installed(_without("inferencecache.io")), {"WH001", "WH002"}),
+        (_kinds_without("kvcachebackends", "kvcachepools", "kvcachepoolbindings"), {"CD001"}),
+        # the order of rules says nothing, and an endpoint that does not say is ready
+        (_installed(endpoints=(False, None)), {"WH005"}),
+        # a CA on its way in and one on its way out
+        (
+            _installed(certificate=s.serving(_OTHER_CA), bundle=s.CA.certificate + _OTHER_CA.certificate),
+            {"WH004", "WH006"},
+        ),
+        # a certificate that is trusted itself
+        (_installed(certificate=_ALONE, bundle=_ALONE), {"WH004", "WH006"}),
+        (_installed(certificate=s.behind_an_intermediate()), {"WH006"}),
+        # called at an address of its own, as a trial does, there is no Service and no Secret to look at
+        (_installed(service_key=None, certificate=ABSENT, service=ABSENT), {"WH005", "WH006", "WH008"}),
+        # a newer kind holds all that is written
+        (_installed(crd=_crd("cachebackends", *_SCHEMA, "new", value={"type": "string"})), {"CD003"}),
+        (
+            _installed(
+                crd=_crd("cachebackends", *_SCHEMA, "spec", value={"x-kubernetes-preserve-unknown-fields": True})
+            ),
+            {"CD003"},
+        ),
         # one kind that cannot be read costs what is said of it, and of what is laid beside it
         ({"pools": s.failed()}, {"KN005", "KB004", "KP005"}),
         ({"policies": s.failed()}, {"CP001", "CP002"}),
