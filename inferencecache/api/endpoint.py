@@ -39,23 +39,19 @@ def parse_endpoint(provider: str, text: str) -> Endpoint:
     """Read an address of `provider`. Raises `EndpointError`.
 
     Redis takes `host:port` only; LMCacheServer also `lm://`, Mooncake also `mooncakestore://`, in any case of letters.
+    What stands before an `@` counts to the host: the contract lets it pass (spec 02 §5.4).
     """
     address = text.strip()
     if not address:
         raise EndpointError("endpoint is empty")
-    return parse_address(_without_scheme(provider, address))
+    return _host_and_port(_without_scheme(provider, address))
 
 
 def parse_address(text: str) -> Endpoint:
     """Read `host:port`, an IPv6 host in brackets, with nothing around it. Raises `EndpointError`."""
-    if any(char.isspace() or unicodedata.category(char) == "Cc" for char in text):
-        raise EndpointError("whitespace or control characters are not allowed inside the address")
-    if any(char in text for char in "/?#"):
-        raise EndpointError("paths/queries/fragments are not allowed: write host:port")
-    host, port = _split(text)
-    if not (len(port) <= _LONGEST_PORT and port.isascii() and port.isdigit() and 1 <= int(port) <= _HIGHEST_PORT):
-        raise EndpointError(f'port "{port}" must be an integer in 1-65535')
-    return Endpoint(host, int(port))
+    if "@" in text:
+        raise EndpointError("a store is told no user: remove the @ and what stands before it")
+    return _host_and_port(text)
 
 
 def remote_url(protocol: str, endpoint: str) -> str:
@@ -78,6 +74,17 @@ def namespace_in(endpoint: str) -> str:
     rest = rest.removesuffix(".").removesuffix(".cluster.local")
     labels = rest.split(".")
     return labels[-2] if len(labels) >= 3 and labels[-1] == "svc" else ""
+
+
+def _host_and_port(text: str) -> Endpoint:
+    if any(char.isspace() or unicodedata.category(char) == "Cc" for char in text):
+        raise EndpointError("whitespace or control characters are not allowed inside the address")
+    if any(char in text for char in "/?#"):
+        raise EndpointError("paths/queries/fragments are not allowed: write host:port")
+    host, port = _split(text)
+    if not (len(port) <= _LONGEST_PORT and port.isascii() and port.isdigit() and 1 <= int(port) <= _HIGHEST_PORT):
+        raise EndpointError(f'port "{port}" must be an integer in 1-65535')
+    return Endpoint(host, int(port))
 
 
 def _without_scheme(provider: str, address: str) -> str:

@@ -94,6 +94,17 @@ class ControllerSettings:
             parts = urlsplit(url)
             if url and (parts.scheme not in ("http", "https") or not parts.netloc):
                 raise SettingsError(f"{flag}={url}: needs an http:// or https:// address")
+            if "@" in parts.netloc:
+                # The address itself is not repeated, as a password may be in it.
+                raise SettingsError(
+                    f"{flag} has a user in its address, and the server knows callers by their token: remove what "
+                    "stands before the @"
+                )
+        if "@" in self.policy_server_grpc_address:
+            raise SettingsError(
+                f"--policy-server-grpc-address={self.policy_server_grpc_address}: needs host:port; remove what stands "
+                "before the @"
+            )
         for name in ("cacheindex_refresh_interval", "cachepolicy_push_interval"):
             if getattr(self, name) <= timedelta(0):
                 object.__setattr__(self, name, REFRESH_INTERVAL)

@@ -44,7 +44,7 @@ def parse_targets(text: str) -> list[Target]:
     targets = []
     for item in filter(None, (part.strip() for part in text.split(","))):
         host, colon, port = item.removeprefix("dns:").lstrip("/").rpartition(":")
-        if not colon or not host or not port.isdigit() or not 0 < int(port) < 65536:
+        if not colon or not host or "@" in host or not port.isdigit() or not 0 < int(port) < 65536:
             raise ValueError(f"--server={text}: {item!r} is no address; write host:port")
         targets.append(Target(host.strip("[]"), int(port)))
     if not targets:

@@ -38,6 +38,7 @@ from inferencecache.webhooks.validation.kubernetes import is_label_value, is_qua
 from inferencecache.webhooks.validation.kvcachequota import positive_bytes
 from inferencecache.webhooks.validation.overrides import env_name_complaints
 from inferencecache.webhooks.validation.resources import container_findings
+from inferencecache.webhooks.validation.text import breaks
 
 _CONNECTION: Final = "spec.connection"
 _MANAGED: Final = f"{_CONNECTION}.managed"
@@ -211,8 +212,9 @@ def _group(field: str, group: MemberGroup) -> Iterator[Violation]:
         )
     for index, disk in enumerate(group.local_disks):
         here = f"{field}.localDisks[{index}]"
-        if not disk.path.startswith("/") or ".." in disk.path.split("/"):
-            yield invalid("backend-disks", f"{here}.path", disk.path, "must be an absolute path, without '..'")
+        if not disk.path.startswith("/") or ".." in disk.path.split("/") or breaks(disk.path):
+            why = "must be an absolute path, without '..' and without control characters"
+            yield invalid("backend-disks", f"{here}.path", disk.path, why)
         yield from positive_bytes("backend-disks", f"{here}.capacity", disk.capacity)
 
 

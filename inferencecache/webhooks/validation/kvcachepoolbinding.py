@@ -9,7 +9,6 @@ Creates that race may both pass; the controller reports them as contested.
 from __future__ import annotations
 
 import re
-import unicodedata
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
@@ -29,6 +28,7 @@ from inferencecache.webhooks.validation.findings import (
     required,
 )
 from inferencecache.webhooks.validation.kvcachequota import positive_bytes
+from inferencecache.webhooks.validation.text import breaks
 
 DTYPE_OF_THE_MODEL: Final = "auto"
 """The dtype that both engines read as "whatever the model has", and that so binds nothing."""
@@ -150,6 +150,9 @@ def _shape(binding: KVCachePoolBinding) -> Iterator[Violation]:
         yield required("binding-dtype", _DTYPE, "name the element type of the cache, such as bfloat16")
     elif spec.domain.dtype != spec.domain.dtype.lower():
         yield invalid("binding-dtype", _DTYPE, spec.domain.dtype, "must be in lower case: engines spell dtypes so")
+    elif breaks(spec.domain.dtype):
+        # Otherwise the text is free (spec 10 §2.2): engines know more spellings than anybody here.
+        yield invalid("binding-dtype", _DTYPE, spec.domain.dtype, "may not contain control characters: remove them")
     yield from positive_bytes("binding-ceiling", _CEILING, spec.quota.ceiling)
 
 
@@ -158,7 +161,7 @@ def _domain_name(name: str) -> Iterator[Violation]:
         yield required("binding-domain", _NAME, "name the domain, or leave the field out for the store's own")
     elif name.startswith("_"):
         yield invalid("binding-domain", _NAME, name, "may not begin with '_': the store keeps such names to itself")
-    elif any(unicodedata.category(char) == "Cc" for char in name):
+    elif breaks(name):
         yield invalid("binding-domain", _NAME, name, "may not contain control characters")
     elif not _LABEL.fullmatch(name):
         yield invalid(

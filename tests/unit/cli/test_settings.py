@@ -19,6 +19,21 @@ def test_the_policy_url_is_required_and_urls_are_checked() -> None:
     assert ControllerSettings(server_probe_url="", server_snapshot_url="").server_probe_url == ""
 
 
+@pytest.mark.parametrize(
+    ("setting", "address"),
+    [
+        ("server_snapshot_url", "http://user:secret@server:8081/snapshot"),
+        ("server_policy_url", "https://user@server/policy"),
+        ("server_probe_url", "http://@server/probe"),
+        ("policy_server_grpc_address", "user@server:9090"),
+    ],
+)
+def test_an_address_with_a_user_is_refused_without_telling_a_password(setting: str, address: str) -> None:
+    with pytest.raises(SettingsError, match=f"--{setting.replace('_', '-')}.*before the @") as refused:
+        ControllerSettings(**{setting: address})
+    assert "secret" not in str(refused.value)
+
+
 def test_intervals_below_zero_mean_the_default() -> None:
     settings = ControllerSettings(cacheindex_refresh_interval=timedelta(0), cachepolicy_push_interval=timedelta(-1))
     assert settings.cacheindex_refresh_interval == settings.cachepolicy_push_interval == timedelta(seconds=30)

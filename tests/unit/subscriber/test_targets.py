@@ -25,7 +25,9 @@ def test_names_with_ports(text: str, targets: list[Target]) -> None:
     assert parse_targets(text) == targets
 
 
-@pytest.mark.parametrize("text", ["", ",", "server", "server:", ":9090", "server:http", "server:0", "server:65536"])
+@pytest.mark.parametrize(
+    "text", ["", ",", "server", "server:", ":9090", "server:http", "server:0", "server:65536", "u@server:9090"]
+)
 def test_what_is_no_address_is_refused_by_the_flag(text: str) -> None:
     with pytest.raises(ValueError, match="--server"):
         parse_targets(text)

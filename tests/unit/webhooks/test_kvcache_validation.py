@@ -235,6 +235,9 @@ def judged(new: KVCachePoolBinding, where: Neighbourhood | None = None, *, dtype
         ({"domain__blockSize": -64}, ("Invalid", "spec.domain.blockSize")),
         ({"domain__dtype": ""}, ("Required", "spec.domain.dtype")),
         ({"domain__dtype": "BF16"}, ("Invalid", "spec.domain.dtype")),
+        ({"domain__dtype": "bfloat16\n"}, ("Invalid", "spec.domain.dtype")),
+        ({"domain__dtype": "fp8\x00"}, ("Invalid", "spec.domain.dtype")),
+        ({"domain__dtype": "fp8\u2028e4m3"}, ("Invalid", "spec.domain.dtype")),
         ({"domain__dtype": "auto"}, ("Invalid", "spec.domain.dtype")),
     ],
 )
@@ -503,6 +506,10 @@ _M, _E = "spec.connection.managed", "spec.connection.external"
             [("Invalid", f"{_E}.endpoints[0].address"), ("Invalid", f"{_E}.endpoints[1].address")],
         ),
         (
+            backend("b", {"external": {"endpoints": [endpoint("Admin", "u@h:1"), endpoint("Client", "u:p@h:1")]}}),
+            [("Invalid", f"{_E}.endpoints[0].address"), ("Invalid", f"{_E}.endpoints[1].address")],
+        ),
+        (
             backend("b", {"external": {"endpoints": [endpoint("Admin", "a:0"), endpoint("Client", " a:1")]}}),
             [("Invalid", f"{_E}.endpoints[0].address"), ("Invalid", f"{_E}.endpoints[1].address")],
         ),
@@ -536,6 +543,10 @@ _M, _E = "spec.connection.managed", "spec.connection.external"
         (with_leader(nodeSelector={f"{'x' * 254}/a": ""}), [("Invalid", f"{_M}.leader.nodeSelector")]),
         (with_groups(group(image="i ")), [("Invalid", f"{_M}.members[0].image")]),
         (with_groups(group(extraArgs={"": "1"})), [("Invalid", f"{_M}.members[0].extraArgs[]")]),
+        (
+            with_groups(group(localDisks=[{"path": "/da\nta", "capacity": "1Gi"}])),
+            [("Invalid", f"{_M}.members[0].localDisks[0].path")],
+        ),
         (
             with_groups(group(localDisks=[{"path": "data", "capacity": "0"}])),
             [
