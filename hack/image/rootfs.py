@@ -56,6 +56,10 @@ FORBIDDEN = re.compile(
 KEPT_COMMANDS = {"inferencecache", "kubectl-inferencecache"}
 USER = 65532
 CERTIFICATES = Path("/etc/ssl/certs/ca-certificates.crt")
+# Files that no package lists, as installing it makes them.
+MADE_BY = {str(CERTIFICATES): "ca-certificates"}
+DPKG = Path("/var/lib/dpkg")
+DOCUMENTATION = Path("/usr/share/doc")
 
 
 def main() -> None:
@@ -66,6 +70,7 @@ def main() -> None:
     compile_all(root)
     copy_libraries(root)
     write_system_files(root)
+    record_packages(root)
     subprocess.run(["ldconfig", "-r", str(root)], check=True)
     same_times(root)
     prove(root, venv)
@@ -147,7 +152,10 @@ def libraries_of(binary: Path) -> set[Path]:
 
 def copy_file(path: Path, root: Path) -> None:
     """Copy the file behind `path` to that very path below `root`."""
-    target = root / path.relative_to("/")
+    copy_to(path, root / path.relative_to("/"))
+
+
+def copy_to(path: Path, target: Path) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
     shutil.copyfile(path.resolve(), target)
     target.chmod(path.stat().st_mode & 0o755)
@@ -160,6 +168,7 @@ def write_system_files(root: Path) -> None:
     (etc / "group").write_text(f"root:x:0:\nnonroot:x:{USER}:\n")
     (etc / "nsswitch.conf").write_text("passwd: files\ngroup: files\nhosts: files dns\n")
     copy_file(CERTIFICATES, root)
+    copy_file(Path("/etc/os-release"), root)
     # OpenSSL looks for certificates below its own folder, which is a link on Debian.
     ssl = root / "usr/lib/ssl"
     ssl.mkdir(parents=True, exist_ok=True)
@@ -167,6 +176,47 @@ def write_system_files(root: Path) -> None:
     temporary = root / "tmp"
     temporary.mkdir()
     temporary.chmod(0o1777)
+
+
+def record_packages(root: Path, dpkg: Path = DPKG, documentation: Path = DOCUMENTATION) -> None:
+    """Leave a record of the Debian packages that files were taken of, and their licences.
+
+    The record is where scanners look in images that have no package manager: `/var/lib/dpkg/status.d`, a file for each
+    package, named like it.
+    """
+    owners = owners_of_files(dpkg / "info")
+    inside = ["/" + str(path.relative_to(root)) for path in root.rglob("*") if path.is_symlink() or path.is_file()]
+    taken = {owner for path in inside for spelled in both_spellings(path) if (owner := owners.get(spelled))}
+    record = root / "var/lib/dpkg/status.d"
+    record.mkdir(parents=True)
+    for name, stanza in sorted(stanzas(dpkg / "status")):
+        if name in taken:
+            (record / name).write_text(stanza + "\n")
+            licence = documentation / name / "copyright"
+            if licence.exists():
+                copy_to(licence, root / "usr/share/doc" / name / "copyright")
+
+
+def owners_of_files(info: Path) -> dict[str, str]:
+    """The package of each file that a package lists."""
+    owners = dict(MADE_BY)
+    for listing in info.glob("*.list"):
+        name = listing.stem.partition(":")[0]  # libc6:amd64.list, where several architectures may be there at once
+        owners |= dict.fromkeys(listing.read_text().splitlines(), name)
+    return owners
+
+
+def both_spellings(path: str) -> tuple[str, str]:
+    """A path with and without /usr: packages list one, and the file is reached by the other."""
+    return path, path.removeprefix("/usr") if path.startswith("/usr/") else f"/usr{path}"
+
+
+def stanzas(status: Path) -> Iterator[tuple[str, str]]:
+    """The installed packages by name, each with what dpkg knows about it."""
+    for stanza in status.read_text().strip().split("\n\n"):
+        fields = dict(re.findall(r"^(Package|Status): (.+)$", stanza, re.MULTILINE))
+        if fields.get("Status", "").endswith(" installed"):
+            yield fields["Package"], stanza
 
 
 def same_times(root: Path) -> None:
@@ -178,7 +228,7 @@ def same_times(root: Path) -> None:
 
 def prove(root: Path, venv: Path) -> None:
     """Load all that can be loaded, within the result; raise where something is missing or can be typed into."""
-    found = [path for path in root.rglob("*") if FORBIDDEN.fullmatch(path.name)]
+    found = [path for path in root.rglob("*") if FORBIDDEN.fullmatch(path.name) and not path.is_dir()]
     if found:
         raise SystemExit(f"these have no place in the image: {', '.join(map(str, found))}")
     dynamic = [path.name.split(".")[0] for path in root.rglob("lib-dynload/*.so")]
