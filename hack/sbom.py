@@ -1,24 +1,32 @@
-"""Prints what the image holds of Python as an SPDX 2.3 document: the product and every package of its lock.
+"""Prints what the image holds as an SPDX 2.3 document.
 
-    python hack/sbom.py [LOCK] >inferencecache.spdx.json
+    python hack/sbom.py [--lock FILE] [--image-root FOLDER] [--python VERSION] >inferencecache.spdx.json
 
-The lock is the source and not the image, so that the document can be had before, and without, building one; the image
-installs the lock's packages by hash and nothing else. Packages that the lock holds for other systems are left out.
-Equal locks give equal documents when $SOURCE_DATE_EPOCH says when they were made.
+Of Python these are the product and every package of the image's lock. The lock is the source and not the image, so that
+this much can be had before, and without, building one; the image installs the lock's packages by hash and nothing else.
+Packages that the lock holds for other systems are left out.
+
+With the root of a built image, or of that part of it that matters, the Debian packages are listed that its libraries
+are of: `hack/image/rootfs.py` has left their record in /var/lib/dpkg/status.d. Where Python is of no such package, as
+in `python:3.x-slim`, its version has to be told.
+
+Equal inputs give equal documents when $SOURCE_DATE_EPOCH says when they were made.
 """
 
 from __future__ import annotations
 
+import argparse
 import hashlib
 import json
 import os
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from packaging.markers import Marker
 
@@ -41,24 +49,78 @@ _ROW = re.compile(
 
 @dataclass(frozen=True)
 class Package:
-    """A row of the lock, by the names the package index uses."""
+    """Something that an image holds.
+
+    Attributes:
+        name: in its ecosystem.
+        version: as that spells it.
+        purl: its package URL, which scanners go by.
+        supplier: whom it is from, as SPDX spells that.
+        licence: an SPDX expression, where it was declared as one.
+        cpe: its name in the vulnerability database, where its package URL says too little.
+    """
 
     name: str
     version: str
+    purl: str
+    supplier: str = "NOASSERTION"
+    licence: str = "NOASSERTION"
+    cpe: str = ""
+
+    @property
+    def key(self) -> str:
+        """Its identifier within the document."""
+        ecosystem = self.purl.removeprefix("pkg:").partition("/")[0]
+        return f"SPDXRef-Package-{ecosystem}-{re.sub(r'[^A-Za-z0-9.-]', '-', self.name)}"
 
 
-def packages(lock: str) -> Iterator[Package]:
-    """The packages that a lock installs in the image, in its order."""
+def python_packages(lock: str) -> Iterator[Package]:
+    """The packages that a lock installs in the image, in its order, by the names that the package index uses."""
     for row in _ROW.finditer(lock):
         if row["marker"] is None or Marker(row["marker"]).evaluate(IMAGE):
-            yield Package(row["name"], row["version"])
+            yield Package(row["name"], row["version"], f"pkg:pypi/{row['name']}@{row['version']}")
 
 
-def document(lock: str, *, version: str, created: datetime) -> dict[str, Any]:
-    """The SPDX document of the product in that version, with what the lock adds to it."""
-    product = _element(Package(PRODUCT, version), license_declared="Apache-2.0")
-    parts = [_element(package) for package in packages(lock)]
-    digest = hashlib.sha256(lock.encode()).hexdigest()
+def debian_packages(root: Path) -> Iterator[Package]:
+    """The Debian packages that an image has a record of, by name."""
+    distribution = _os_release(root / "etc/os-release")
+    for record in sorted((root / "var/lib/dpkg/status.d").iterdir()):
+        fields = dict(re.findall(r"^([A-Z][\w-]*): (.*)$", record.read_text(), re.MULTILINE))
+        name, version = fields["Package"], fields["Version"]
+        qualifiers = f"arch={fields['Architecture']}&distro={distribution}"
+        person = re.fullmatch(r"(.+?) *<(.+)>", fields.get("Maintainer", ""))
+        yield Package(
+            name,
+            version,
+            f"pkg:deb/debian/{quote(name, safe='')}@{quote(version, safe=':')}?{qualifiers}",
+            supplier=f"Organization: {person[1]} ({person[2]})" if person else "NOASSERTION",
+        )
+
+
+def _os_release(path: Path) -> str:
+    """A distribution and its version, as `debian-12`."""
+    fields = dict(re.findall(r'^(\w+)="?(.*?)"?$', path.read_text(), re.MULTILINE))
+    return f"{fields['ID']}-{fields['VERSION_ID']}"
+
+
+def product(version: str) -> Package:
+    """What all this is for."""
+    purl = f"pkg:pypi/{PRODUCT}@{version}"
+    return Package(PRODUCT, version, purl, f"Organization: {PRODUCT}", licence="Apache-2.0")
+
+
+def interpreter(version: str) -> Package:
+    """Python, where it is of no Debian package."""
+    cpe = f"cpe:2.3:a:python:python:{version}:*:*:*:*:*:*:*"
+    supplier = "Organization: Python Software Foundation"
+    return Package("python", version, f"pkg:generic/python@{version}", supplier, "PSF-2.0", cpe)
+
+
+def document(lock: str, *, version: str, created: datetime, system: Sequence[Package] = ()) -> dict[str, Any]:
+    """The SPDX document of the product in that version, with what the lock adds to it, and `system` below both."""
+    ours, parts = product(version), list(python_packages(lock))
+    everything = [ours, *parts, *system]
+    digest = hashlib.sha256(json.dumps([one.purl for one in everything]).encode() + lock.encode()).hexdigest()
     return {
         "spdxVersion": "SPDX-2.3",
         "dataLicense": "CC0-1.0",
@@ -69,30 +131,31 @@ def document(lock: str, *, version: str, created: datetime) -> dict[str, Any]:
             "created": created.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
             "creators": [f"Tool: {PRODUCT}-sbom-{version}"],
         },
-        "packages": [product, *parts],
+        "packages": [_element(one) for one in everything],
         "relationships": [
-            _relationship("SPDXRef-DOCUMENT", "DESCRIBES", product["SPDXID"]),
-            *(_relationship(product["SPDXID"], "DEPENDS_ON", part["SPDXID"]) for part in parts),
+            _relationship("SPDXRef-DOCUMENT", "DESCRIBES", ours.key),
+            *(_relationship(ours.key, "DEPENDS_ON", part.key) for part in (*parts, *system)),
         ],
     }
 
 
-def _element(package: Package, license_declared: str = "NOASSERTION") -> dict[str, Any]:
+def _element(package: Package) -> dict[str, Any]:
+    references = [("PACKAGE-MANAGER", "purl", package.purl)]
+    if package.cpe:
+        references.append(("SECURITY", "cpe23Type", package.cpe))
     return {
-        "SPDXID": f"SPDXRef-Package-{package.name}",
+        "SPDXID": package.key,
         "name": package.name,
         "versionInfo": package.version,
+        "supplier": package.supplier,
         "downloadLocation": "NOASSERTION",
         "filesAnalyzed": False,
         "licenseConcluded": "NOASSERTION",
-        "licenseDeclared": license_declared,
+        "licenseDeclared": package.licence,
         "copyrightText": "NOASSERTION",
         "externalRefs": [
-            {
-                "referenceCategory": "PACKAGE-MANAGER",
-                "referenceType": "purl",
-                "referenceLocator": f"pkg:pypi/{package.name}@{package.version}",
-            }
+            {"referenceCategory": category, "referenceType": kind, "referenceLocator": locator}
+            for category, kind, locator in references
         ],
     }
 
@@ -102,10 +165,18 @@ def _relationship(element: str, kind: str, related: str) -> dict[str, str]:
 
 
 def main() -> None:
-    lock = Path(sys.argv[1]) if len(sys.argv) > 1 else LOCK
+    parser = argparse.ArgumentParser(description="Print what the image holds as an SPDX 2.3 document.")
+    parser.add_argument("--lock", type=Path, default=LOCK, help="what is installed of Python (%(default)s)")
+    parser.add_argument("--image-root", type=Path, help="root of an image, to list its Debian packages too")
+    parser.add_argument("--python", help="version of Python, if it is of no Debian package")
+    given = parser.parse_args()
+    system = list(debian_packages(given.image_root)) if given.image_root else []
+    if given.python and not any(one.name.startswith("libpython3") for one in system):
+        system.append(interpreter(given.python))
     epoch = os.environ.get("SOURCE_DATE_EPOCH")
     created = datetime.fromtimestamp(int(epoch), UTC) if epoch else datetime.now(UTC)
-    json.dump(document(lock.read_text(), version=__version__, created=created), sys.stdout, indent=2)
+    made = document(given.lock.read_text(), version=__version__, created=created, system=system)
+    json.dump(made, sys.stdout, indent=2)
     print()
 
 

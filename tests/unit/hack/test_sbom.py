@@ -45,7 +45,7 @@ def rows(lock: Path) -> dict[str, tuple[str, set[str]]]:
 
 
 def test_every_package_of_the_lock_is_listed_but_those_for_other_systems(sbom: ModuleType) -> None:
-    listed = {p.name: p.version for p in sbom.packages(IMAGE_LOCK.read_text())}
+    listed = {p.name: p.version for p in sbom.python_packages(IMAGE_LOCK.read_text())}
     locked = {name: version for name, (version, _) in rows(IMAGE_LOCK).items()}
     assert listed.items() <= locked.items()
     assert len(listed) > 50
@@ -68,7 +68,7 @@ def test_every_package_of_the_lock_is_listed_but_those_for_other_systems(sbom: M
     ],
 )
 def test_a_row_counts_if_the_image_would_install_it(sbom: ModuleType, row: str, *, listed: bool) -> None:
-    assert [(p.name, p.version) for p in sbom.packages(row)] == ([("one", "1.0")] if listed else [])
+    assert [(p.name, p.version) for p in sbom.python_packages(row)] == ([("one", "1.0")] if listed else [])
 
 
 def test_the_document_describes_the_product_and_what_it_depends_on(sbom: ModuleType) -> None:
@@ -78,13 +78,78 @@ def test_the_document_describes_the_product_and_what_it_depends_on(sbom: ModuleT
     by_id = {p["SPDXID"]: (p["name"], p["versionInfo"]) for p in document["packages"]}
     assert set(by_id.values()) == {("inferencecache", "9.9"), ("one", "1.0"), ("two", "2.0")}
     related = {(r["spdxElementId"], r["relationshipType"], r["relatedSpdxElement"]) for r in document["relationships"]}
-    product = "SPDXRef-Package-inferencecache"
+    product = "SPDXRef-Package-pypi-inferencecache"
     assert related == {
         ("SPDXRef-DOCUMENT", "DESCRIBES", product),
-        (product, "DEPENDS_ON", "SPDXRef-Package-one"),
-        (product, "DEPENDS_ON", "SPDXRef-Package-two"),
+        (product, "DEPENDS_ON", "SPDXRef-Package-pypi-one"),
+        (product, "DEPENDS_ON", "SPDXRef-Package-pypi-two"),
     }
     assert all(re.fullmatch(r"SPDXRef-[A-Za-z0-9.-]+", key) for key in by_id)
+
+
+def image_root(folder: Path, *stanzas: str) -> Path:
+    """What `hack/image/rootfs.py` leaves in an image of Debian 12."""
+    for number, stanza in enumerate(stanzas):
+        path = folder / "var/lib/dpkg/status.d" / str(number)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(stanza)
+    (folder / "etc").mkdir()
+    (folder / "etc/os-release").write_text('PRETTY_NAME="Debian"\nVERSION_ID="12"\nID=debian\n')
+    return folder
+
+
+LIBRARY = """\
+Package: libstdc++6
+Status: install ok installed
+Maintainer: Debian GCC Maintainers <debian-gcc@lists.debian.org>
+Architecture: amd64
+Multi-Arch: same
+Source: gcc-12
+Version: 1:12.2.0-14+deb12u1
+Description: GNU Standard C++ Library v3
+ Version: this is prose
+"""
+PYTHON = "Package: libpython3.11-stdlib\nArchitecture: amd64\nVersion: 3.11.2-6\n"
+
+
+def test_with_an_image_its_debian_packages_are_listed_as_scanners_look_them_up(
+    sbom: ModuleType, tmp_path: Path
+) -> None:
+    root = image_root(tmp_path, LIBRARY, PYTHON)
+    document = sbom.document("one==1.0\n", version="9.9", created=CREATED, system=list(sbom.debian_packages(root)))
+    found = {p["name"]: p for p in document["packages"]}
+    library = found["libstdc++6"]
+    assert library["versionInfo"] == "1:12.2.0-14+deb12u1"
+    assert library["supplier"] == "Organization: Debian GCC Maintainers (debian-gcc@lists.debian.org)"
+    assert [one["referenceLocator"] for one in library["externalRefs"]] == [
+        "pkg:deb/debian/libstdc%2B%2B6@1:12.2.0-14%2Bdeb12u1?arch=amd64&distro=debian-12"
+    ]
+    assert found["libpython3.11-stdlib"]["supplier"] == "NOASSERTION"
+    related = {r["relatedSpdxElement"] for r in document["relationships"] if r["relationshipType"] == "DEPENDS_ON"}
+    assert related == {p["SPDXID"] for p in document["packages"]} - {"SPDXRef-Package-pypi-inferencecache"}
+    assert all(re.fullmatch(r"SPDXRef-[A-Za-z0-9.-]+", p["SPDXID"]) for p in document["packages"])
+
+
+@pytest.mark.parametrize(
+    ("stanzas", "listed"),
+    [([LIBRARY], {"libstdc++6", "python"}), ([LIBRARY, PYTHON], {"libstdc++6", "libpython3.11-stdlib"})],
+)
+def test_python_is_listed_once_whoever_it_is_from(tmp_path: Path, stanzas: list[str], listed: set[str]) -> None:
+    root = image_root(tmp_path, *stanzas)
+    said = subprocess.run(
+        [sys.executable, str(ROOT / "hack" / "sbom.py"), "--image-root", str(root), "--python", "3.13.1"],
+        capture_output=True,
+        check=True,
+    ).stdout
+    found = json.loads(said)["packages"]
+    python = {p["name"] for p in found if not p["externalRefs"][0]["referenceLocator"].startswith("pkg:pypi/")}
+    assert python == listed
+
+
+def test_every_identifier_is_given_once_in_the_real_document(sbom: ModuleType) -> None:
+    document = sbom.document(IMAGE_LOCK.read_text(), version="9.9", created=CREATED)
+    ids = [p["SPDXID"] for p in document["packages"]]
+    assert len(set(ids)) == len(ids)
 
 
 def test_the_script_prints_the_same_document_twice() -> None:
