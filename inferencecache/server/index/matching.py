@@ -2,7 +2,7 @@
 
 Chain hashes are chained, so block i names the whole prefix up to it, and only an unbroken leading run is of use. A
 run is as fresh as its oldest block and as cold as its coldest. Everything here is called on every lookup; the loops
-over blocks are left to C.
+over blocks are left to C, and where blocks were reported as they are asked for, many are compared at once.
 
 A message has room for hundreds of thousands of blocks, and a scope for any number of replicas. What that comes to is
 walked in turns, so that other lookups need not wait for it; what changes meanwhile may or may not be seen.
@@ -11,37 +11,36 @@ walked in turns, so that other lookups need not wait for it; what changes meanwh
 from __future__ import annotations
 
 from collections.abc import Collection, Generator, Sequence
-from contextlib import suppress
 from itertools import accumulate
-from typing import Final
+from typing import Final, NamedTuple
 
 from inferencecache.server.index.partition import Partition
 from inferencecache.server.index.ranking import Found, Moment
-from inferencecache.server.index.recency import first_stamp, seen_us, tier_of
+from inferencecache.server.index.recency import Recency, first_stamp, seen_us, tier_of
+from inferencecache.server.index.sequences import SHORTEST, pack
 
 TURN: Final = 1 << 14
 """Blocks looked for, counted for each replica: a few milliseconds."""
+
+LONG: Final = 128
+"""Blocks of a chain that is worth packing."""
+STRETCH: Final = 64
+"""Blocks that are looked up one by one before sequences are tried again."""
 
 
 def chain(partition: Partition, blocks: Sequence[bytes], token_counts: Sequence[int], moment: Moment) -> list[Found]:
     """The replicas with a fresh leading run of `blocks` of more than 0 tokens, by the request's own counts."""
     first = blocks[0]
     fresh = first_stamp(moment.now_us - moment.ttl_us + 1)
-    tokens: list[int] = []
+    asked = _asked(blocks)
+    tokens: Sequence[int] = ()
     found = []
     for replica_id, lane in partition.lanes.items():
-        held = lane.recency.stamps
-        if first not in held:
-            continue
-        run: list[int] = []
-        try:  # noqa: SIM105 (a context manager costs as much as several blocks, for every replica)
-            run.extend(map(held.__getitem__, blocks))
-        except KeyError:
-            pass  # what came before the first block that is not held is in the list
-        if not tokens:
-            tokens = list(accumulate(token_counts))
-        if (usable := _usable(replica_id, run, tokens, fresh)) is not None:
-            found.append(usable)
+        if first in lane.recency.stamps:
+            length, stamps = _run(lane.recency, asked, fresh)
+            tokens = tokens or _up_to(token_counts)
+            if length and (matched := tokens[length - 1]) > 0:
+                found.append(_found(replica_id, matched, length, stamps))
     return found
 
 
@@ -51,27 +50,30 @@ def chain_in_turns(
     """As `chain`; yields after each turn."""
     first = blocks[0]
     fresh = first_stamp(moment.now_us - moment.ttl_us + 1)
-    tokens = list(accumulate(token_counts))
+    tokens = _up_to(token_counts)
+    parts: list[_Asked] = []
     found = []
     work = 0
     for replica_id, lane in list(partition.lanes.items()):
-        held = lane.recency.stamps
         work += 1
-        if first not in held:
+        if first not in lane.recency.stamps:
             continue
-        run: list[int] = []
-        for start in range(0, len(blocks), TURN):
-            part = blocks[start : start + TURN]
-            with suppress(KeyError):
-                run.extend(map(held.__getitem__, part))
-            work += len(run) - start
+        run = 0
+        stamps: set[int] = set()
+        for number, start in enumerate(range(0, len(blocks), TURN)):
+            if number == len(parts):
+                parts.append(_asked(blocks[start : start + TURN]))
+            length, mine = _run(lane.recency, parts[number], fresh)
+            run += length
+            stamps.update(mine)
+            work += length
             if work >= TURN:
                 work = 0
                 yield
-            if len(run) < start + len(part):
+            if length < len(parts[number].blocks):
                 break
-        if (usable := _usable(replica_id, run, tokens, fresh)) is not None:
-            found.append(usable)
+        if run and (matched := tokens[run - 1]) > 0:
+            found.append(_found(replica_id, matched, run, stamps))
     return found
 
 
@@ -86,25 +88,71 @@ def exact(partition: Partition, prefix_hash: bytes, moment: Moment) -> list[Foun
     return found
 
 
-def _usable(replica_id: str, run: list[int], tokens: Sequence[int], fresh: int) -> Found | None:
-    """What the fresh beginning of a run is worth; `tokens[i]` are those up to the end of block `i`."""
-    distinct = _distinct(run)
-    oldest = min(distinct)
-    if oldest < fresh:
-        del run[next(at for at, stamp in enumerate(run) if stamp < fresh) :]
-        if not run:
-            return None
-        distinct = _distinct(run)
-        oldest = min(distinct)
-    matched = tokens[len(run) - 1]
-    if matched <= 0:
-        return None
-    coldest = tier_of(oldest) if len(distinct) == 1 else max(map(tier_of, distinct))
-    return Found(replica_id, matched, seen_us(oldest), coldest, len(run))
+class _Asked(NamedTuple):
+    """Blocks of a request, as they are and packed; not packed where that does not help."""
+
+    blocks: Sequence[bytes]
+    packed: bytes
 
 
-def _distinct(stamps: list[int]) -> Collection[int]:
-    """What is in `stamps`, which is mostly one: the blocks of a prompt are reported together."""
-    first = stamps[0]
-    # Counting one object is several times as fast as hashing all.
-    return (first,) if stamps.count(first) == len(stamps) else set(stamps)
+def _asked(blocks: Sequence[bytes]) -> _Asked:
+    return _Asked(blocks, pack(blocks) if len(blocks) >= LONG else b"")
+
+
+def _found(replica_id: str, matched: int, run: int, stamps: Collection[int]) -> Found:
+    oldest = min(stamps)
+    coldest = tier_of(oldest) if len(stamps) == 1 else max(map(tier_of, stamps))
+    return Found(replica_id, matched, seen_us(oldest), coldest, run)
+
+
+def _run(recency: Recency, asked: _Asked, fresh: int) -> tuple[int, Collection[int]]:
+    """How many of the leading blocks are held fresh, and the stamps they have."""
+    blocks, packed = asked
+    length, stamps = _leaps(recency, blocks, packed) if packed and recency.sequences else _steps(recency, blocks)
+    if not length or min(stamps) >= fresh:
+        return length, stamps
+    run = list(map(recency.stamps.__getitem__, blocks[:length]))
+    length = next(at for at, stamp in enumerate(run) if stamp < fresh)
+    return length, set(run[:length])
+
+
+def _steps(recency: Recency, blocks: Sequence[bytes]) -> tuple[int, Collection[int]]:
+    """How many of the leading blocks are held, and their stamps: block by block."""
+    run: list[int] = []
+    try:  # noqa: SIM105 (a context manager costs as much as several blocks, for every replica)
+        run.extend(map(recency.stamps.__getitem__, blocks))
+    except KeyError:
+        pass  # what came before the first block that is not held is in the list
+    # The blocks of a prompt have mostly one stamp, and counting one object is several times as fast as hashing all.
+    same = run and run.count(run[0]) == len(run)
+    return len(run), run[:1] if same else set(run)
+
+
+def _leaps(recency: Recency, blocks: Sequence[bytes], packed: bytes) -> tuple[int, Collection[int]]:
+    """As `_steps`, by sequences where there are any."""
+    held, sequences = recency.stamps, recency.sequences
+    assert sequences is not None
+    at, number = 0, len(blocks)
+    stamps: set[int] = set()
+    while at < number and (stamp := held.get(blocks[at])) is not None:
+        together = sequences.run(stamp, packed, at)
+        if together:
+            stamps.add(stamp)
+            at += together
+        if together < SHORTEST:
+            stretch = blocks[at : at + STRETCH]
+            walked, seen = _steps(recency, stretch)
+            stamps.update(seen)
+            at += walked
+            if walked < len(stretch):
+                break
+    return at, stamps
+
+
+def _up_to(token_counts: Sequence[int]) -> Sequence[int]:
+    """The tokens up to the end of each block, of which there is at least one."""
+    first, number = token_counts[0], len(token_counts)
+    # All blocks of an engine have one size.
+    if first > 0 and token_counts.count(first) == number:
+        return range(first, first * number + 1, first)
+    return list(accumulate(token_counts))

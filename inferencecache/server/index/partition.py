@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from inferencecache.server.index.oldest_first import OldestFirst, Source
 from inferencecache.server.index.recency import Recency, seen_us
+from inferencecache.server.index.sequences import Sequences
 
 if TYPE_CHECKING:
     from inferencecache.server.index.tree import ScopeNode
@@ -41,7 +42,7 @@ class Lane(Source):
     __slots__ = ("credits", "partition", "replica_id", "token_counts")
 
     def __init__(self, partition: Partition, replica_id: str) -> None:
-        super().__init__(partition.rank, replica_id, Recency())
+        super().__init__(partition.rank, replica_id, Recency(Sequences()))
         self.partition = partition
         self.replica_id = replica_id
         self.token_counts: dict[bytes, int] = {}
@@ -187,7 +188,7 @@ class Partition:
         """Drop all holds of one replica, and its lane."""
         del self.lanes[lane.replica_id]
         stamps = lane.recency.stamps
-        lane.recency = Recency()
+        lane.recency = Recency(Sequences())
         if self.key_order is not None:
             keys = sum(self._lose(prefix_hash, stamp) for prefix_hash, stamp in stamps.items())
             return Change(-len(stamps), -keys)

@@ -26,6 +26,8 @@ from heapq import heapify, heappop, heappush, heapreplace
 from itertools import islice
 from typing import Final
 
+from inferencecache.server.index.sequences import Sequences
+
 BATCH: Final = 1024
 
 _SEEN_SHIFT: Final = 24
@@ -52,12 +54,16 @@ def tier_of(stamp: int) -> int:
 
 
 class Recency:
-    """Prefixes by when they were last seen. `stamps` may be read by anyone and written by nobody else."""
+    """Prefixes by when they were last seen. `stamps` may be read by anyone and written by nobody else.
 
-    __slots__ = ("_batches", "_dead", "_filling", "_front", "_kept", "_newest", "_waiting", "stamps")
+    `sequences` are kept in step with them where chains are looked for.
+    """
 
-    def __init__(self) -> None:
+    __slots__ = ("_batches", "_dead", "_filling", "_front", "_kept", "_newest", "_waiting", "sequences", "stamps")
+
+    def __init__(self, sequences: Sequences | None = None) -> None:
         self.stamps: dict[bytes, int] = {}
+        self.sequences = sequences
         self._batches: dict[int, tuple[bytes, ...] | list[bytes]] = {}
         self._dead: dict[int, int] = {}
         self._waiting: list[int] = []
@@ -83,6 +89,8 @@ class Recency:
         stamp = self.stamps.pop(prefix_hash, None)
         if stamp is not None:
             self._bury(stamp, 1)
+            if self.sequences is not None:
+                self.sequences.cut(stamp, prefix_hash)
         return stamp
 
     def oldest(self) -> tuple[int, bytes] | None:
@@ -125,6 +133,8 @@ class Recency:
         self._opened(kept).append(prefix_hash)
         batch = self._opened(stamp)
         batch.pop()
+        if self.sequences is not None:
+            self.sequences.cut(stamp, prefix_hash)
         if len(batch) == self._dead.get(stamp, 0):
             self._drop(stamp)
 
@@ -172,19 +182,24 @@ class Recency:
         before = list(map(self.stamps.get, hashes))
         self.stamps.update(dict.fromkeys(hashes, stamp))
         batch = self._batches.get(stamp)
+        added = hashes
         if batch is None:
             self._batches[stamp] = batch = tuple(sorted(hashes, reverse=True))
             self._enqueue(stamp, batch[-1])
         else:
-            added = (prefix_hash for prefix_hash, old in zip(hashes, before, strict=True) if old != stamp)
+            added = [prefix_hash for prefix_hash, old in zip(hashes, before, strict=True) if old != stamp]
             self._batches[stamp] = batch = tuple(sorted((*batch, *added), reverse=True))
             if self._front and self._front[0][1] >> _SEEN_SHIFT == at_us:
                 heappush(self._front, (batch[-1], stamp))
+        if self.sequences is not None:
+            self.sequences.add(stamp, added)
         if self._newest is None or stamp > self._newest:
             self._newest = stamp
         for old, count in Counter(before).items() if any(before) else ():
             if old is not None and old != stamp:
                 self._bury(old, count)
+                if self.sequences is not None:
+                    self.sequences.drop(old)
         return before
 
     def _batch_with_room(self, first: int) -> int:

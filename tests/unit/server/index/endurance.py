@@ -15,7 +15,7 @@ import sys
 import time
 
 from inferencecache.server.index import recency
-from tests.unit.server.index.operations import History
+from tests.unit.server.index.operations import History, compare_short_chains
 
 STEPS = 2000
 CAPACITIES = (0, 5, 12, 30, 60)
@@ -30,6 +30,7 @@ def main() -> int:
     options = parser.parse_args()
     done, seed = 0, options.seed
     last_told = time.monotonic()
+    compare_short_chains(setattr)
     while done < options.operations:
         rng = random.Random(seed)
         recency.BATCH = rng.choice(BATCHES)  # type: ignore[misc]

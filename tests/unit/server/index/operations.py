@@ -4,8 +4,20 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from collections.abc import Callable
 
-from inferencecache.server.index import Code, Holds, PrefixIndex, Query, ReplicaScore, Report, Scope, Stats
+from inferencecache.server.index import (
+    Code,
+    Holds,
+    PrefixIndex,
+    Query,
+    ReplicaScore,
+    Report,
+    Scope,
+    Stats,
+    matching,
+    sequences,
+)
 from tests.unit.server.index.model import RESERVED, Eviction, Key, NaiveIndex
 from tests.unit.server.index.rules import SECOND, Rules
 
@@ -14,9 +26,18 @@ MODELS = ("m", "n")
 SCHEMES = ("", "vllm", "sglang")
 ADAPTERS = ("", "x", "y")
 REPLICAS = ("r1", "r2", "r3", "r4")
-HASHES = (b"", *(bytes([number]) * 2 for number in range(12)))
+HASHES = (b"", *(bytes(divmod(number, 4)) for number in range(12)))
 RATES = (0.0, 0.0625, float.fromhex("0x1.99999ap-4"), 0.5, 1.0, 1.5, -0.5)
 TTL = 60 * SECOND
+
+
+def compare_short_chains(patch: Callable[[object, str, int], None]) -> None:
+    """Have the index compare at once (see `sequences`) what is much shorter than what would be worth it."""
+    patch(sequences, "WIDTH", 2)
+    patch(sequences, "SHORTEST", 2)
+    patch(matching, "SHORTEST", 2)
+    patch(matching, "LONG", 2)
+    patch(matching, "STRETCH", 2)
 
 
 class History:
@@ -65,6 +86,10 @@ class History:
     def report(self) -> None:
         rng = self.rng
         hashes = rng.choices(HASHES, k=rng.choice((0, 1, 2, 6)))
+        if rng.random() < 0.5:
+            # As an engine stores a prompt, and as a gateway asks for it.
+            start = rng.randrange(len(HASHES))
+            hashes = list(HASHES[start : start + len(hashes)])
         split = rng.randint(0, len(hashes))
         # Mostly what a prefix has everywhere, but nobody promises that.
         counts = [16 * (HASHES.index(item) + 1) if rng.random() < 0.9 else rng.choice((0, 5)) for item in hashes]

@@ -9,15 +9,16 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from inferencecache.server.index import PrefixIndex, recency
-from tests.unit.server.index.operations import History
+from tests.unit.server.index.operations import History, compare_short_chains
 
 
-@pytest.mark.parametrize("batch", [2, 1024])
+@pytest.mark.parametrize("batch", [3, 1024])
 @pytest.mark.parametrize("capacity", [0, 6, 14, 40])
 def test_a_long_history_leaves_the_index_and_its_model_alike(
     capacity: int, batch: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(recency, "BATCH", batch)
+    compare_short_chains(monkeypatch.setattr)
     history = History(random.Random(capacity), capacity)
     for _ in range(1500):
         history.step()
