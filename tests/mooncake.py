@@ -24,6 +24,7 @@ from typing import Any, Self
 from inferencecache.controllers.mooncake.admin import AdminClient
 from inferencecache.controllers.mooncake.ledger import Outcome, plan, read, settle
 from inferencecache.controllers.mooncake.policy import EMPTY_POLICY
+from inferencecache.kube.ports import free_ports
 
 BINARY = Path(sysconfig.get_path("platlib")) / "mooncake" / "mooncake_master"
 MIB = 1 << 20
@@ -54,7 +55,7 @@ class Master:
         self.policy = self._policies / "tenant-quota-policy.yaml"
         if policy is not None:
             self.policy.write_text(policy)
-        rpc, metrics = _free_ports()
+        rpc, metrics = free_ports(2)
         self.admin = f"127.0.0.1:{metrics}"
         self.client = f"127.0.0.1:{rpc}"
         self._flags = [
@@ -87,7 +88,7 @@ class Master:
         """Start it and wait until it serves. Raises `MasterDied`."""
         with self._log.open("ab") as log:
             self._process = subprocess.Popen([BINARY, *self._flags], stdout=log, stderr=log)
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 60
         while not self._serves():
             if self._process.poll() is not None:
                 self._process = None
@@ -163,7 +164,7 @@ class Store:
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
             )
-        ours.settimeout(30)
+        ours.settimeout(90)
         self._socket = ours
         self._lines = ours.makefile("rw", buffering=1)
         status = self._status()
@@ -196,7 +197,7 @@ class Store:
     def close(self) -> None:
         """Unmount its memory and end."""
         self._socket.shutdown(socket.SHUT_WR)
-        self._process.wait(timeout=30)
+        self._process.wait(timeout=60)
 
     def kill(self) -> None:
         """End it at once, if it runs; the master unmounts its memory some ten seconds later."""
@@ -219,10 +220,3 @@ async def converge(admin: AdminClient, desired: Mapping[str, int], registered: C
     """Read a ledger and write what differs, as a pass does."""
     reading = await read(admin)
     return await settle(admin, reading, plan(reading.entries, desired, registered))
-
-
-def _free_ports() -> tuple[int, int]:
-    with socket.socket() as one, socket.socket() as other:
-        one.bind(("127.0.0.1", 0))
-        other.bind(("127.0.0.1", 0))
-        return one.getsockname()[1], other.getsockname()[1]

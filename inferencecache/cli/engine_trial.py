@@ -15,7 +15,8 @@ from typing import Any, Final
 import aiohttp
 
 from inferencecache.adapters.pods import SUBSCRIBER
-from inferencecache.cli.processes import child, command, free_ports
+from inferencecache.cli.processes import child, command
+from inferencecache.kube.ports import free_ports
 from inferencecache.kube.resource import Manifest
 
 BLOCK_SIZE: Final = 16

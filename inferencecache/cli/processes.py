@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import os
 import shutil
-import socket
 import subprocess
 import sys
 import time
@@ -74,15 +73,6 @@ async def child(name: str, command: Sequence[str], log: Path) -> AsyncIterator[C
             process.kill()
             process.wait()
             raise
-
-
-def free_ports(count: int) -> list[int]:
-    """Loopback ports that are free now."""
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for listener in sockets:
-            listener.bind(("127.0.0.1", 0))
-        return [listener.getsockname()[1] for listener in sockets]
 
 
 def answers(url: str) -> bool:

@@ -27,11 +27,12 @@ from inferencecache.cli.install import (
     controller_rbac,
     webhook_configurations,
 )
-from inferencecache.cli.processes import Child, ProcessError, child, command, free_ports
+from inferencecache.cli.processes import Child, ProcessError, child, command
 from inferencecache.kube.client import Client
 from inferencecache.kube.connection import connect
 from inferencecache.kube.envtest import ControlPlane, install_crds
 from inferencecache.kube.errors import KubeError
+from inferencecache.kube.ports import free_ports
 from inferencecache.kube.resource import Key, ResourceType
 
 _TOKEN_SECONDS: Final = 24 * 3600

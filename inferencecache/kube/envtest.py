@@ -14,7 +14,6 @@ import ctypes
 import os
 import shutil
 import signal
-import socket
 import ssl
 import subprocess
 import sys
@@ -36,6 +35,7 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from inferencecache.kube.client import Client
 from inferencecache.kube.connection import connect
 from inferencecache.kube.errors import KubeError, NotFound
+from inferencecache.kube.ports import free_port
 from inferencecache.kube.resource import Key, Manifest, ResourceType
 
 KUBERNETES_VERSION: Final = "1.34.4"
@@ -122,7 +122,7 @@ class ControlPlane:
             try:
                 self._prepare()
                 self._start_etcd(binaries)
-                self.port = _free_port()
+                self.port = free_port()
                 self.start_apiserver()
             except ControlPlaneError:
                 self.stop()
@@ -240,8 +240,8 @@ class ControlPlane:
         (self.folder / "tokens.csv").write_text("".join(rows))
 
     def _start_etcd(self, binaries: Path) -> None:
-        self._etcd_url = f"http://127.0.0.1:{_free_port()}"
-        peer = f"http://127.0.0.1:{_free_port()}"
+        self._etcd_url = f"http://127.0.0.1:{free_port()}"
+        peer = f"http://127.0.0.1:{free_port()}"
         self._etcd = self._run(
             binaries / "etcd",
             f"--data-dir={self.folder / 'etcd'}",
@@ -351,12 +351,6 @@ def _answers(url: str, *, token: str = "", ca: Path | None = None) -> bool:
             return bool(answer.status == 200)
     except (OSError, urllib.error.URLError):
         return False
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def _die_with_parent() -> None:

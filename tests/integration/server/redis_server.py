@@ -13,6 +13,8 @@ from types import TracebackType
 
 from redis import Redis
 
+from inferencecache.kube.ports import free_port
+
 
 class RedisServer:
     """One server process. It keeps nothing: a restart comes back empty."""
@@ -25,9 +27,7 @@ class RedisServer:
         self._tls = tls
         self._directory = directory
         self._process: subprocess.Popen[bytes] | None = None
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port: int = probe.getsockname()[1]
+        self.port = free_port()
         self.url = f"redis://127.0.0.1:{self.port}/0"
 
     def __enter__(self) -> RedisServer:
@@ -55,7 +55,7 @@ class RedisServer:
                 stdout=log,
                 stderr=log,
             )  # fmt: skip
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 60
         while True:
             try:
                 with socket.create_connection(("127.0.0.1", self.port), timeout=1):

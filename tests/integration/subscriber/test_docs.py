@@ -10,7 +10,7 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
-from tests.integration.subscriber.conftest import free_ports
+from inferencecache.kube.ports import free_ports
 from tests.integration.subscriber.test_acceptance import process
 
 PAGE = (Path(__file__).parents[3] / "docs" / "subscriber.md").read_text()
