@@ -15,8 +15,12 @@ from inferencecache.kube.envtest import ControlPlane
 from inferencecache.kube.kinds import Namespace
 from inferencecache.kube.resource import Key
 
-# How fast inputs are made says something about the machine, not about what is tested.
-settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+# How fast inputs are made says something about the machine, not about what is tested. And a run shall fail for what
+# was changed, not for an example that no run drew before; those are looked for with --hypothesis-profile=searching.
+settings.register_profile("patient", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile(
+    "searching", settings.get_profile("patient"), derandomize=False, max_examples=2000, print_blob=True
+)
 settings.load_profile("patient")
 
 
