@@ -35,7 +35,7 @@ _KINDS: dict[str, Resource] = {
     kind.resource.kind: kind.resource for kind in (CacheBackend, Deployment, Service, HorizontalPodAutoscaler, Pod)
 }
 _REFERENCED = {**_KINDS, "ReplicaSet": ReplicaSet.resource}
-_PATIENCE = 30.0
+_PATIENCE = 90.0
 _BETWEEN_LOOKS = 0.1
 
 

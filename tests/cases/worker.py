@@ -48,7 +48,7 @@ def effect(argv: list[str]) -> dict[str, Any]:
             env={"PATH": f"{tools}:/usr/bin:/bin", "ARGV_FILE": str(out)},
             cwd=root,
             check=True,
-            timeout=20,
+            timeout=120,
         )
         executed: list[Any] = out.read_text().split("\0")[:-1]
         files = {f"/etc/lmcache/{path.name}": yaml.safe_load(path.read_text()) for path in sorted(etc.iterdir())}

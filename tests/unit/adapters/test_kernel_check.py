@@ -22,7 +22,7 @@ def _run(tmp_path: Path, *, strict: bool = False) -> tuple[str, int]:
         [sys.executable, "-c", SCRIPT.replace(TERMINATION_LOG, str(log))],
         env={"PYTHONPATH": str(tmp_path), "KERNEL_CHECK_STRICT": "1" if strict else "0"},
         cwd="/",
-        timeout=30,
+        timeout=200,
         check=False,
     )
     return log.read_text(), done.returncode

@@ -40,7 +40,7 @@ def installed(plugin: str, target: Path) -> Path:
     """A folder with the plugin's wheel unpacked, as installing it there would leave it."""
     build = f"from hatchling.build import build_wheel; print(build_wheel({str(target)!r}))"
     built = subprocess.run(
-        [sys.executable, "-c", build], cwd=PLUGINS / plugin, capture_output=True, text=True, check=True, timeout=60
+        [sys.executable, "-c", build], cwd=PLUGINS / plugin, capture_output=True, text=True, check=True, timeout=200
     )
     wheel = target / built.stdout.split()[-1]
     place = target / "site"
@@ -62,7 +62,7 @@ def broken(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def run(place: Path, *args: object) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-c", "from inferencecache.cli.main import main; main()", *map(str, args)]
     environment = {**os.environ, "PYTHONPATH": str(place)}
-    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=200, check=False)
 
 
 def written(path: Path, *manifests: dict[str, Any]) -> Path:

@@ -24,7 +24,7 @@ def test_generated_files_are_in_step() -> None:
         [sys.executable, ROOT / "hack" / "generate.py", "--check"],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
         check=False,
     )
     assert done.returncode == 0, done.stderr

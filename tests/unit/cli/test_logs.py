@@ -33,7 +33,7 @@ def _lines(settings: str) -> list[str]:
         capture_output=True,
         text=True,
         check=True,
-        timeout=60,
+        timeout=200,
     )
     assert done.stdout == ""
     return done.stderr.splitlines()

@@ -36,7 +36,7 @@ async def answering(answer: Answer, host: str = "127.0.0.1", port: int = 0) -> A
 
 @pytest.fixture
 async def client() -> AsyncIterator[ServerClient]:
-    client = ServerClient(timeout=timedelta(seconds=2))
+    client = ServerClient(timeout=timedelta(seconds=4))
     running = asyncio.create_task(client.run())
     yield client
     running.cancel()
@@ -129,19 +129,17 @@ async def test_a_server_that_hangs_costs_one_timeout_and_holds_up_nobody_else(
         if begun:
             await answer.prepare(request)
             await answer.write(b"{")
-        await asyncio.sleep(60)
+        await asyncio.sleep(3600)
         return answer
 
     async with answering(hang) as stuck, answering(told) as well:
-        loop = asyncio.get_running_loop()
-        start = loop.time()
         hanging = [asyncio.create_task(endpoint(client, stuck).get()) for _ in range(60)]
         await endpoint(client, well).get()
         assert not any(task.done() for task in hanging)
-        for result in await asyncio.gather(*hanging, return_exceptions=True):
-            assert isinstance(result, ServerCallError)
-            assert "no answer within 2 s" in str(result)
-        assert loop.time() - start < 10
+        async with asyncio.timeout(60):  # in turn they would take four minutes
+            for result in await asyncio.gather(*hanging, return_exceptions=True):
+                assert isinstance(result, ServerCallError)
+                assert "no answer within 4 s" in str(result)
 
 
 async def test_an_endless_answer_is_not_read_to_its_end(client: ServerClient, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -179,7 +177,7 @@ async def test_what_is_sent_to_all_reaches_every_address_of_the_name_under_that_
         assert host == "servers.test"
         return ["127.0.0.1", "127.0.0.2"]
 
-    client = ServerClient(timeout=timedelta(seconds=2), resolve=several)
+    client = ServerClient(timeout=timedelta(seconds=4), resolve=several)
     running = asyncio.create_task(client.run())
     async with answering(note) as first:
         port = int(first.rpartition(":")[2])
@@ -202,7 +200,7 @@ async def test_a_name_without_several_addresses_is_called_as_it_is(found: list[s
             raise OSError("no such name")
         return found
 
-    client = ServerClient(timeout=timedelta(seconds=2), resolve=resolve)
+    client = ServerClient(timeout=timedelta(seconds=4), resolve=resolve)
     running = asyncio.create_task(client.run())
     async with answering(told) as url:
         await endpoint(client, url).send_to_all("PUT", b"{}")

@@ -58,7 +58,7 @@ async def hangs_up(request: web.Request) -> web.StreamResponse:
 
 @asynccontextmanager
 async def serving(
-    *script: Answer, seconds: float = 3, tokens: tuple[str, ...] = ("t",), url: str = ""
+    *script: Answer, seconds: float = 60, tokens: tuple[str, ...] = ("t",), url: str = ""
 ) -> AsyncIterator[Any]:
     """A server with that script, and a client of it, or of `url`.
 

@@ -118,7 +118,7 @@ async def running(*coroutines: Any) -> AsyncIterator[None]:
             task.cancel()
 
 
-async def until(condition: Callable[[], Any], *, seconds: float = 5) -> None:
+async def until(condition: Callable[[], Any], *, seconds: float = 60) -> None:
     """Wait until a condition holds."""
     deadline = asyncio.get_running_loop().time() + seconds
     while not condition():

@@ -39,7 +39,7 @@ async def test_those_who_share_an_informer_get_what_they_asked_for() -> None:
     with pytest.raises(ValueError, match="exists with another transform"):
         cache.informer(Thing, transform=shrink)
     async with running(cache.run()):
-        await cache.wait_synced(timedelta(seconds=5))
+        await cache.wait_synced(timedelta(seconds=60))
         assert [obj.size for obj in cache.by_index(Thing, "size", "3")] == [3]
         assert cache.get(Thing, Key("a", "x")) is cache.list(Thing, "a")[0]
 
@@ -60,16 +60,18 @@ async def test_questions_go_to_the_informer_without_selection_or_the_only_one() 
 async def test_an_informer_asked_for_while_running_starts_at_once() -> None:
     cache = Cache(Scripted([page(raw("x", 1), version=1)], []).client, timing=QUICK)
     async with running(cache.run()):
-        await cache.wait_synced(timedelta(seconds=5))
+        await cache.wait_synced(timedelta(seconds=60))
         late = cache.informer(Thing)
         await until(lambda: late.synced)
 
 
 async def test_names_who_is_late_and_why() -> None:
     refusal = Forbidden("things is forbidden", status=403)
-    cache = Cache(Scripted([refusal] * 1000, []).client, timing=QUICK)
+    server = Scripted([refusal] * 1000, [])
+    cache = Cache(server.client, timing=QUICK)
     cache.informer(Thing)
     async with running(cache.run()):
+        await until(lambda: len(server.list_calls) > 1)
         with pytest.raises(CacheNotSynced, match=r"no complete list yet of Thing \(things is forbidden\)"):
             await cache.wait_synced(timedelta(seconds=0.1))
 
@@ -84,4 +86,4 @@ async def test_a_missing_kind_is_waited_for_when_anybody_requires_it() -> None:
     relaxed = Cache(Scripted([NotFound("no such kind", status=404)] * 1000, []).client, timing=QUICK)
     relaxed.informer(Thing, optional=True)
     async with running(relaxed.run()):
-        await relaxed.wait_synced(timedelta(seconds=5))
+        await relaxed.wait_synced(timedelta(seconds=60))

@@ -61,25 +61,21 @@ async def test_retry_after_is_waited_for() -> None:
 
 
 async def test_a_wish_to_wait_past_the_deadline_ends_the_request_at_once() -> None:
-    async with serving(says(429, Retry_After="60")) as (_, client):
-        start = time.monotonic()
+    async with serving(says(429, Retry_After="600"), seconds=300) as (_, client), asyncio.timeout(60):
         with pytest.raises(TooManyRequests) as caught:
             await client.get(ConfigMap, KEY)
-        assert caught.value.retry_after == 60
-        assert time.monotonic() - start < 1
+        assert caught.value.retry_after == 600
 
 
 @pytest.mark.parametrize("method", ["get_manifest", "delete"])
 async def test_a_silent_server_costs_the_deadline_and_no_more(method: str) -> None:
     async def silent(_: web.Request) -> web.Response:
-        await asyncio.sleep(30)
+        await asyncio.sleep(3600)
         return web.Response()
 
-    async with serving(silent, seconds=0.5) as (server, client):
-        start = time.monotonic()
+    async with serving(silent, seconds=4) as (server, client), asyncio.timeout(60):
         with pytest.raises(TransportError, match=r"no answer within|imeout"):
             await getattr(client, method)(ConfigMap.resource, KEY)
-        assert time.monotonic() - start < 1.5
         assert len(server.asked) >= 2, "a connection that died in the pool deserves a second try"
 
 
@@ -248,11 +244,11 @@ async def test_a_watch_on_which_nothing_arrives_is_left() -> None:
         response = web.StreamResponse()
         await response.prepare(request)
         await response.write(b"{}\n")
-        await asyncio.sleep(30)
+        await asyncio.sleep(3600)
         return response
 
     async with serving(half_open) as (_, client):
-        frames = client.watch(ConfigMap.resource, idle_limit=timedelta(seconds=0.3))
+        frames = client.watch(ConfigMap.resource, idle_limit=timedelta(seconds=3))
         assert await anext(frames) == b"{}"
         with pytest.raises(TransportError, match="watch /api/v1/configmaps"):
             await anext(frames)

@@ -33,6 +33,7 @@ async def test_checks_are_told_by_name() -> None:
     health.add_ready_check("buggy", lambda: str(1 // 0))
     async with running(health.keep_beating()):
         await asyncio.sleep(0)
-        answer = await asyncio.to_thread(_ask, health)
+        while "event-loop" in (answer := await asyncio.to_thread(_ask, health)):
+            pass  # a busy machine kept this loop from answering in time
     assert (answer["good"], answer["bad"]) == (None, "broken")
     assert "the check itself failed" in str(answer["buggy"])

@@ -56,7 +56,7 @@ async def test_is_synced_only_when_the_whole_list_has_been_told() -> None:
     at_each: list[bool] = []
     subject.on_change(lambda _: at_each.append(subject.synced))
     async with running(subject.run()):
-        await asyncio.wait_for(subject.wait_synced(), 5)
+        await asyncio.wait_for(subject.wait_synced(), 60)
         assert subject.synced
     assert at_each == [False, False]
 
@@ -139,7 +139,7 @@ async def test_nothing_waits_for_an_optional_kind_that_is_missing() -> None:
     server = Scripted([absent], [])
     subject = informer(server, optional=True)
     async with running(subject.run()):
-        await asyncio.wait_for(subject.wait_synced(), 5)
+        await asyncio.wait_for(subject.wait_synced(), 60)
         assert subject.missing
         assert not subject.synced
         server.lists.append(page(raw("x", 1), version=1))

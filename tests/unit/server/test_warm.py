@@ -163,6 +163,6 @@ async def test_warming_ends_in_time_with_what_it_got() -> None:
     taken: list[CacheStateUpdate] = []
     try:
         url = f"http://127.0.0.1:{runner.addresses[0][1]}/dump"
-        assert await warm_from(url, taken.append, instance="me", within=0.5) == len(taken) == 2
+        assert await warm_from(url, taken.append, instance="me", within=4) == len(taken) == 2
     finally:
         await runner.cleanup()

@@ -9,7 +9,7 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-async def eventually(look: Callable[[], T | None], within: float = 10.0) -> T:
+async def eventually(look: Callable[[], T | None], within: float = 60.0) -> T:
     """What `look` finds, once it finds something; fails after `within` seconds."""
     loop = asyncio.get_running_loop()
     deadline = loop.time() + within

