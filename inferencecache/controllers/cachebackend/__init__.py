@@ -5,7 +5,7 @@ One pass goes through these modules:
     plan      which of the five paths the backend takes, and what its store runs      (pure)
     children  the Deployment or StatefulSet, the Service and the autoscaler           (pure)
     act       brings the children in line, and tells what is there afterwards
-    observe   the engines and rivals of the backend, from informers
+    observe   the engines and rivals of the backend, from informers; `selected` and `rivals` find them
     decide    from all that to Ready, Degraded and the time of the next look          (pure)
     cascade   rolls the engines when the store was replaced; `instances` judges that  (pure)
     status    from the decision to the whole status, and the patch that writes it     (pure)

@@ -77,6 +77,8 @@ class Actor:
         self._known: dict[type[Kind], OwnWrites[Any]] = {
             kind: OwnWrites(informer) for kind, informer in informers.items()
         }
+        self._in_line: dict[Key, tuple[str, ...]] = {}
+        """The versions of backends and children that were compared and found in line."""
 
     async def act(self, backend: CacheBackend, plan: Plan) -> Outcome:
         """Carry out a plan.
@@ -85,13 +87,31 @@ class Actor:
         if something could not be removed on the other paths, and `OwnerIsLeaving`.
         """
         if plan.path is not Path.MANAGED:
+            self.forget(Key.of(backend))
             for kind in CHILD_KINDS:
                 await self._remove(kind, backend)
             return Outcome()
         if plan.store is None:
             trouble = Trouble(r.APPLY_FAILED, f"the cache server cannot be rendered: {plan.broken}")
             return Outcome(trouble=trouble, error=TerminalError(plan.broken))
-        return await self._manage(backend, plan.store)
+        key, versions = Key.of(backend), self._versions(backend)
+        if self._in_line.get(key) == versions:
+            # Rendering and comparing is most of what a look costs, and most looks find what the last one left.
+            return self._outcome(backend, plan.store, _Failures())
+        outcome = await self._manage(backend, plan.store)
+        if outcome.error is None and self._versions(backend) == versions:
+            self._in_line[key] = versions
+        return outcome
+
+    def forget(self, key: Key) -> None:
+        """The backend is gone, or runs no store any more."""
+        self._in_line.pop(key, None)
+
+    def _versions(self, backend: CacheBackend) -> tuple[str, ...]:
+        key = Key.of(backend)
+        children = (self._known[kind].get(key) for kind in CHILD_KINDS)
+        seen = (child.metadata.resource_version if child is not None else "" for child in children)
+        return backend.metadata.uid, backend.metadata.resource_version, *seen
 
     # ------------------------------------------------------------------------------------------------------ managing
 
@@ -106,20 +126,17 @@ class Actor:
                 workload = await self._ensure(kind, backend, store, lambda children: children.workload, stays)
         if failures:
             # A Service or an autoscaler must not point at a workload that may be somebody else's.
-            workload = self._owned(kind, backend)
-            service = self._owned(Service, backend)
-        else:
-            with failures.of(Service, backend):
-                service = await self._ensure(Service, backend, store, lambda children: children.service, stays)
-            with failures.of(HorizontalPodAutoscaler, backend):
-                await self._autoscale(backend, store, stays)
-        return Outcome(
-            workload=workload,
-            rollout=_rollout(backend, store, workload),
-            endpoint=endpoint_of(backend, service) if service else "",
-            trouble=failures.trouble,
-            error=failures.error,
-        )
+            return self._outcome(backend, store, failures)
+        with failures.of(Service, backend):
+            service = await self._ensure(Service, backend, store, lambda children: children.service, stays)
+        with failures.of(HorizontalPodAutoscaler, backend):
+            await self._autoscale(backend, store, stays)
+        return _outcome(backend, store, failures, workload, service)
+
+    def _outcome(self, backend: CacheBackend, store: Workload, failures: _Failures) -> Outcome:
+        """What there is without a look at how it should be."""
+        workload, service = self._owned(workload_kind(backend), backend), self._owned(Service, backend)
+        return _outcome(backend, store, failures, workload, service)
 
     async def _autoscale(self, backend: CacheBackend, store: Workload, stays: Staying) -> None:
         if children_for(backend, store, None).autoscaler is None:
@@ -229,6 +246,18 @@ class _Guard:
             self._failures.add(self._child, error)
             return True
         return False
+
+
+def _outcome(
+    backend: CacheBackend, store: Workload, failures: _Failures, workload: Manifest | None, service: Manifest | None
+) -> Outcome:
+    return Outcome(
+        workload=workload,
+        rollout=_rollout(backend, store, workload),
+        endpoint=endpoint_of(backend, service) if service else "",
+        trouble=failures.trouble,
+        error=failures.error,
+    )
 
 
 def _is_ours(child: Manifest, backend: CacheBackend) -> bool:

@@ -6,16 +6,17 @@ there are.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 from typing import ClassVar
 
 from inferencecache.api import constants as c
 from inferencecache.api.cachebackend import CacheBackend
+from inferencecache.controllers.cachebackend.rivals import Rivals
+from inferencecache.controllers.cachebackend.selected import Selected
 from inferencecache.controllers.pods import follow_pods, stamped_by
 from inferencecache.kube.cache import Cache
-from inferencecache.kube.informer import Informer
+from inferencecache.kube.informer import Change, Informer
 from inferencecache.kube.kinds import Deployment, ObjectMeta, Pod, ReplicaSet, View
 from inferencecache.kube.resource import Resource
 
@@ -66,50 +67,40 @@ class Observation:
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """The informers a pass looks into."""
+    """The informers a pass looks into, and how it finds what is the backend's in them."""
 
     backends: Informer[CacheBackend]
     pods: Informer[Pod]
-    deployments: Informer[EngineDeployment]
     replica_sets: Informer[ReplicaSet]
     """Only those of stores."""
+    selected_pods: Selected[Pod]
+    selected_deployments: Selected[EngineDeployment]
+    rivals: Rivals
 
     @classmethod
     def of(cls, cache: Cache) -> Surroundings:
         """Have a cache follow everything that is looked into."""
-        return cls(
-            cache.informer(CacheBackend),
-            follow_pods(cache),
-            cache.informer(EngineDeployment),
-            cache.informer(ReplicaSet, labels={c.LABEL_MANAGED_BY: c.CHILD_MANAGED_BY}),
-        )
+        backends, pods = cache.informer(CacheBackend), follow_pods(cache)
+        selected_pods = Selected(pods, lambda pod: pod.metadata.labels)
+        selected_deployments = Selected(cache.informer(EngineDeployment), lambda one: one.spec.template.metadata.labels)
+
+        def told(change: Change[CacheBackend]) -> None:
+            before = change.old.selector if change.old is not None else {}
+            if change.new is None or change.new.selector != before:
+                selected_pods.forget(change.key.namespace, before)
+                selected_deployments.forget(change.key.namespace, before)
+
+        backends.on_change(told)
+        stores = cache.informer(ReplicaSet, labels={c.LABEL_MANAGED_BY: c.CHILD_MANAGED_BY})
+        return cls(backends, pods, stores, selected_pods, selected_deployments, Rivals(backends))
 
     def observe(self, backend: CacheBackend, now: datetime) -> Observation:
         """Look at what is around a backend."""
-        namespace = backend.metadata.namespace
+        namespace, selector = backend.metadata.namespace, backend.selector
         engines = None
-        if backend.selector:
+        if selector:
             engines = Engines(
-                tuple(pod for pod in self.pods.list(namespace) if backend.selects(pod.metadata.labels)),
-                tuple(
-                    one
-                    for one in self.deployments.list(namespace)
-                    if backend.selects(one.spec.template.metadata.labels)
-                ),
+                tuple(self.selected_pods.find(namespace, selector)),
+                tuple(self.selected_deployments.find(namespace, selector)),
             )
-        rivals = rivals_of(backend, self.backends.list(namespace))
-        return Observation(backend, now, engines, rivals, tuple(stamped_by(self.pods, backend)))
-
-
-def rivals_of(backend: CacheBackend, siblings: Iterable[CacheBackend]) -> tuple[str, ...]:
-    """Names of the backends that win Pods which this one selects too: those before it by name (A5, A11).
-
-    One that is being deleted is among them: it wires nothing any more, and until it is gone nobody takes its place.
-    """
-    return tuple(
-        sorted(
-            other.metadata.name
-            for other in siblings
-            if other.metadata.name < backend.metadata.name and backend.competes_with(other)
-        )
-    )
+        return Observation(backend, now, engines, self.rivals.of(backend), tuple(stamped_by(self.pods, backend)))

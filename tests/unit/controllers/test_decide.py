@@ -7,19 +7,23 @@ from typing import Any
 
 import pytest
 
+from inferencecache.api.cachebackend import CacheBackend
 from inferencecache.controllers.cachebackend.decide import decide, progressing
 from inferencecache.controllers.cachebackend.engines import Matched, match
 from inferencecache.controllers.cachebackend.facts import Claim, Facts, Rollout, Trouble, Verdict
 from inferencecache.controllers.cachebackend.narrate import narrate
-from inferencecache.controllers.cachebackend.observe import EngineDeployment, Engines, Observation, rivals_of
+from inferencecache.controllers.cachebackend.observe import EngineDeployment, Engines, Observation
 from inferencecache.controllers.cachebackend.plan import Path
+from inferencecache.controllers.cachebackend.rivals import Rivals
 from inferencecache.controllers.cachebackend.status import next_status
 from inferencecache.kube.codec import decoder_for
+from inferencecache.kube.informer import Informer
 from inferencecache.kube.kinds import Pod
 from inferencecache.kube.status import status_patch
 from tests.unit.controllers.backends import MANAGED, backend
 
 NOW = datetime(2026, 3, 2, 8, 0, tzinfo=UTC)
+NOBODY: Any = None
 GATE_OFF = {"inferencecache.io/require-kv-events": "false"}
 UP = Rollout(wanted=1, updated=1, available=1, fresh=True)
 
@@ -216,12 +220,21 @@ def test_matched_pods(found: Engines, count: int | None, says: bool, seconds: in
         assert "spec.engineSelector.matchLabels={a:b}" in result.message
 
 
+def rivals_of(subject: CacheBackend, *others: CacheBackend) -> tuple[str, ...]:
+    informer: Informer[CacheBackend] = Informer(NOBODY, CacheBackend)
+    rivals, feed = Rivals(informer), informer._content
+    for number, one in enumerate((subject, *others)):
+        metadata = one.metadata.model_copy(update={"resource_version": str(number + 1)})
+        feed.put(one.model_copy(update={"metadata": metadata}))
+    return rivals.of(subject)
+
+
 def test_the_losing_backend_says_who_wins() -> None:
     """Decision A11."""
     selector = {"matchLabels": {"a": "b"}}
     loser, winner = backend(name="b", engineSelector=selector), backend(name="a", engineSelector=selector)
-    assert rivals_of(winner, [loser]) == ()
-    result = match(Observation(loser, NOW, engines(1, 1), rivals_of(loser, [loser, winner])))
+    assert rivals_of(winner, loser) == ()
+    result = match(Observation(loser, NOW, engines(1, 1), rivals_of(loser, winner)))
     assert "CacheBackend a" in result.message
     assert not result.newly_unmatched
 
@@ -230,4 +243,4 @@ def test_a_backend_being_deleted_still_comes_first() -> None:
     """Admission wires nothing in its place (decisions A5, F2), so the one behind it must say why."""
     selector = {"matchLabels": {"a": "b"}}
     winner = backend(name="a", deleted="2026-03-02T07:59:00Z", engineSelector=selector)
-    assert rivals_of(backend(name="b", engineSelector=selector), [winner]) == ("a",)
+    assert rivals_of(backend(name="b", engineSelector=selector), winner) == ("a",)
