@@ -12,7 +12,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from typing import Final
 
 from inferencecache.adapters.registry import RuntimeRegistry, StorageRegistry
 from inferencecache.api import constants as c
@@ -33,13 +34,16 @@ from inferencecache.controllers.cachebackend.probing import WINDOW, Prober
 from inferencecache.controllers.cachebackend.status import next_status
 from inferencecache.kube.client import Client
 from inferencecache.kube.controller import Result
-from inferencecache.kube.errors import KubeError, LeadershipLost, NotFound
+from inferencecache.kube.errors import Conflict, KubeError, LeadershipLost, NotFound
 from inferencecache.kube.events import EventRecorder
 from inferencecache.kube.kinds import Pod
 from inferencecache.kube.own_writes import OwnWrites
 from inferencecache.kube.owner import OwnerIsLeaving
 from inferencecache.kube.resource import Key
 from inferencecache.kube.status import status_patch
+
+SOON: Final = timedelta(seconds=1)
+"""After a status that was decided on a version that is not the present one; what changed wakes a pass as well."""
 
 
 class CacheBackendReconciler:
@@ -97,11 +101,14 @@ class CacheBackendReconciler:
         after = next_status(
             facts, verdict, matched, service_endpoint=outcome.endpoint, server_instance=baseline.instance
         )
-        if await self._publish(key, backend, status_patch(before, after)):
+        published = await self._publish(key, backend, status_patch(before, after))
+        if published:
             for told in narrate(before, after, newly_unmatched=matched.newly_unmatched):
                 self._recorder.event(backend, told.type, told.reason, told.note)
         if outcome.error is not None:
             raise outcome.error
+        if published is None:
+            return Result(SOON)
         return Result(sooner(verdict.look_again, matched.look_again, baseline.look_again, next_call))
 
     async def _claimed(self, backend: CacheBackend, plan: Plan, outcome: Outcome) -> Outcome:
@@ -143,20 +150,27 @@ class CacheBackendReconciler:
         return Baseline()
 
     def _forget(self, key: Key) -> None:
+        self._actor.forget(key)
         self._cascade.forget(key)
         self._prober.forget(key)
         metrics.forget(key)
 
-    async def _publish(self, key: Key, backend: CacheBackend, patch: dict[str, object]) -> bool:
-        """Write the difference, if there is one; true if something was written."""
+    async def _publish(self, key: Key, backend: CacheBackend, patch: dict[str, object]) -> bool | None:
+        """Write the difference, if there is one; whether something was written, None if the backend has moved on.
+
+        A list is replaced whole. Decided on what is not the present status, it would take back what was said since.
+        """
         if not patch:
             return False
-        # With the uid, a namesake that was created meanwhile cannot get this backend's status.
-        body = {"metadata": {"uid": backend.metadata.uid}, "status": patch}
+        version = {"uid": backend.metadata.uid, "resourceVersion": backend.metadata.resource_version}
         try:
-            written = await self._client.patch(CacheBackend.resource, key, body, subresource="status")
+            written = await self._client.patch(
+                CacheBackend.resource, key, {"metadata": version, "status": patch}, subresource="status"
+            )
         except NotFound:
             return False
+        except Conflict:
+            return None
         self._written.wrote(CacheBackend.decode(written))
         return True
 

@@ -145,6 +145,35 @@ async def test_a_birth_costs_a_look_at_the_backend_and_a_write_for_each_object(
     assert asked == {f"GET {backend}": 1, f"PATCH {backend}/status": 1, **{f"PATCH {path}": 1 for path in children}}
 
 
+class Interfering(Counting):
+    """Somebody else says something of a backend right before our first word of it arrives."""
+
+    async def request(self, method: str, path: str, **more: Any) -> bytes:
+        if path.endswith("cachebackends/kv/status") and not self.asked[f"{method} {path}"]:
+            said = {"type": "SaidByOthers", "status": "True", "reason": "Test", "message": ""}
+            conditions = [{**said, "lastTransitionTime": "2026-01-02T03:04:05Z"}]
+            other = Client(self.connection, field_manager="other")
+            key = Key(path.split("/")[-4], "kv")
+            await other.patch_status(CacheBackend.resource, key, {"conditions": conditions})
+        return await super().request(method, path, **more)
+
+
+async def test_a_status_takes_back_nothing_that_was_said_since_it_was_decided(client: Client, namespace: str) -> None:
+    await install_crds(client, crds())
+    interfering = Interfering(client.connection, field_manager="inferencecache-controller")
+    interfering.asked = Counter()
+    options = Options(metrics_address="0", health_address="0", handle_signals=False)
+    manager = Manager(interfering, options=options)
+    register(manager, registries=load_adapters())
+    running = asyncio.create_task(manager.run())
+    await client.create(managed(namespace))
+    key = Key(namespace, "kv")
+    await eventually(lambda: reason(client, key), lambda seen: seen == "RolloutInProgress")
+    manager.stop()
+    await running
+    assert "SaidByOthers" in {one.type for one in (await client.get(CacheBackend, key)).status.conditions or ()}
+
+
 @pytest.mark.parametrize("fate", ["gone", "leaving", "namesake"])
 async def test_no_child_is_written_for_a_backend_that_leaves_unheard_of(
     client: Client, namespace: str, fate: str
