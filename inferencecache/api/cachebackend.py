@@ -250,7 +250,7 @@ class CacheBackendSpec(Model):
     """The engine-side cache."""
     lm_cache: LMCacheSpec | None = None
     """Settings of LMCache."""
-    remote_storage: RemoteStorage | None = None
+    remote_storage: Annotated[RemoteStorage | None, Schema(rules=rules.STORAGE)] = None
     """The remote tier. Absent means host-only."""
     observation: Observation | None = None
     """Event observation."""
@@ -331,7 +331,7 @@ class CacheBackend(CustomObject):
         ),
     )
 
-    spec: CacheBackendSpec = CacheBackendSpec()
+    spec: Annotated[CacheBackendSpec, Schema(rules=rules.BACKEND)] = CacheBackendSpec()
     status: CacheBackendStatus = CacheBackendStatus()
 
     @property

@@ -9,6 +9,7 @@ from typing import Annotated, ClassVar
 
 from inferencecache.api.model import Flag, Int32, Int64, Model, Schema, Text
 from inferencecache.api.quantity import Quantity
+from inferencecache.api.rules import NO_CLAIMS
 
 
 class ResourceClaim(Model):
@@ -25,7 +26,7 @@ class ResourceRequirements(Model):
     """The most the container may use."""
     requests: dict[Text, Quantity] | None = None
     """What the container is guaranteed."""
-    claims: Annotated[tuple[ResourceClaim, ...] | None, Schema(list_map_keys=("name",))] = None
+    claims: Annotated[tuple[ResourceClaim, ...] | None, Schema(list_map_keys=("name",), rules=(NO_CLAIMS,))] = None
     """Dynamic resource claims; refused at admission until they are supported end to end."""
 
 

@@ -21,6 +21,7 @@ from pydantic.fields import FieldInfo
 from inferencecache.api.duration import Duration
 from inferencecache.api.model import CustomObject, CustomResource, Schema
 from inferencecache.api.quantity import PATTERN, Quantity
+from inferencecache.api.rules import INVALID, Rule
 
 Json = dict[str, Any]
 AddedValues = Mapping[str, tuple[str, ...]]
@@ -229,8 +230,19 @@ def _marked(schema: Json, mark: Schema) -> Json:
     if mark.preserve_unknown:
         schema["x-kubernetes-preserve-unknown-fields"] = True
     if mark.rules:
-        schema["x-kubernetes-validations"] = [{"rule": rule.cel, "message": rule.message} for rule in mark.rules]
+        schema["x-kubernetes-validations"] = [_rule(rule) for rule in mark.rules]
     return schema
+
+
+def _rule(rule: Rule) -> Json:
+    rendered: Json = {"rule": rule.text, "message": rule.message}
+    if rule.field:
+        rendered["fieldPath"] = rule.field
+    if rule.reason != INVALID:
+        rendered["reason"] = rule.reason
+    if rule.excuse:
+        rendered["optionalOldSelf"] = True
+    return rendered
 
 
 def _first_paragraph(text: str | None) -> str:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from inferencecache.api.model import CustomObject
-from inferencecache.api.rules import ALL, Rule
+from inferencecache.api.rules import ALL, FORBIDDEN, REQUIRED, Rule
 from inferencecache.api.schema import NOTHING_ADDED, AddedValues, object_schema, widened
 
 _TYPES: Final[dict[str, Callable[[Any], bool]]] = {
@@ -26,7 +26,7 @@ _TYPES: Final[dict[str, Callable[[Any], bool]]] = {
 }
 _TYPE_NAMES: Final = {dict: "object", list: "array", str: "string", bool: "boolean", int: "integer", float: "number"}
 _INTEGER_BITS: Final = {"int32": 31, "int64": 63}
-_RULES: Final[dict[str, Rule]] = {rule.cel: rule for rule in ALL}
+_RULES: Final[dict[str, Rule]] = {rule.text: rule for rule in ALL}
 _NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*", re.ASCII)
 
 
@@ -96,8 +96,9 @@ def _check_rules(schema: Mapping[str, Any], value: Any, path: str) -> Iterator[S
     for rendered in schema.get("x-kubernetes-validations", ()):
         rule = _RULES[rendered["rule"]]
         if not rule.holds(value):
-            message = f"Invalid value: {json.dumps(_shown(value))}: {rule.message}"
-            yield SchemaViolation(path, message, by_rule=True)
+            kind = {REQUIRED: "Required value", FORBIDDEN: "Forbidden"}.get(rule.reason)
+            kind = kind or f"Invalid value: {json.dumps(_shown(value))}"
+            yield SchemaViolation((path + rule.field).removeprefix("."), f"{kind}: {rule.message}", by_rule=True)
     if isinstance(value, dict):
         for name, child in value.items():
             below = schema.get("properties", {}).get(name) or schema.get("additionalProperties")

@@ -10,12 +10,10 @@ import pytest
 from inferencecache.api import KINDS, CacheBackend, crds
 from inferencecache.api.model import CustomObject
 from inferencecache.api.schema import apply_defaults, prune, render_crd
-from inferencecache.api.schema_check import check_schema
 from inferencecache.kube.client import Client
 from inferencecache.kube.envtest import install_crds
 from inferencecache.kube.errors import ApiError
 from inferencecache.kube.resource import path_of
-from tests.unit.api.broken_rules import BACKENDS
 
 _CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 
@@ -101,11 +99,3 @@ async def test_rules_refuse(
     await install_crds(client, crds())
     with pytest.raises(ApiError, match=field):
         await created(client, kind, namespace, spec)
-
-
-async def test_what_the_webhook_alone_refuses_can_be_stored_and_restored(client: Client, namespace: str) -> None:
-    """Spec 01 §1: the API server holds three rules; so says the offline check, too."""
-    await install_crds(client, crds())
-    for row, spec in BACKENDS:
-        stored = await created(client, CacheBackend, namespace, spec)
-        assert check_schema(CacheBackend, stored) == [], row

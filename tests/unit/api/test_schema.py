@@ -137,21 +137,6 @@ def test_removed_fields_stay_out(path: str) -> None:
         at(CacheBackend, f"spec.{path}")
 
 
-def test_there_are_three_rules_in_all() -> None:
-    """Spec 01 §1."""
-    where = [
-        (kind.resource.kind, path)
-        for kind in KINDS
-        for path, node in nodes(object_schema(kind))
-        if "x-kubernetes-validations" in node
-    ]
-    assert sorted(where) == [
-        ("CacheBackend", ".spec.autoscaling"),
-        ("CacheBackend", ".spec.lmCache.hostMemory.capacity"),
-        ("CachePolicy", ".spec"),
-    ]
-
-
 def test_text_is_stable_and_reads_back() -> None:
     for crd in crds():
         assert yaml.safe_load(dump_crd(crd)) == crd

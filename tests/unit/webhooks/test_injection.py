@@ -12,6 +12,7 @@ from inferencecache.adapters.registry import RuntimeRegistry, Settings, load_ada
 from inferencecache.webhooks.app import create_app
 from inferencecache.webhooks.decisions import UnwiredMemo
 from inferencecache.webhooks.handlers import Handlers
+from tests.unit.api.broken_rules import ANSWERED
 from tests.unit.webhooks.reviews import POD_PATH, ask, message_of, patched
 from tests.unit.webhooks.stand_ins import SETTINGS, Cluster, backend_from, handlers
 
@@ -176,3 +177,27 @@ async def test_however_many_adapters_there_are_none_is_asked_about_a_pod_that_no
     assert asked == []
     await ask(app, POD_PATH, _pod(), "ns")
     assert len(asked) == adapters, "the count counts"
+
+
+@pytest.mark.parametrize(
+    ("row", "spec"), [one for one in ANSWERED if one[0] in ("V24", "V25", "V26", "V28", "V33", "V34", "A6")]
+)
+async def test_a_stored_backend_that_admission_would_refuse_leaves_its_pods_unwired(
+    row: str, spec: dict[str, Any]
+) -> None:
+    """Spec 04 §4.1 and §5, decision A6: it is stored all the same, from a backup or without webhooks."""
+    webhook = Webhook(_backend(**{**spec, "engineSelector": {"matchLabels": {"app": "llm"}}}))
+    pod = _pod(container="sglang", annotations={BY: "ns/kv", UID: "uid-kv", "team": "a"})
+    after, reason = await webhook(pod)
+    assert after == _pod(container="sglang", annotations={"team": "a"})
+    assert "CacheBackend ns/kv: " in reason
+
+
+async def test_a_managed_store_is_dialled_where_it_is_and_not_where_the_spec_says() -> None:
+    """Spec 03 §6: `spec.remoteStorage.endpoint` of a managed store is never read."""
+    store = {"provider": "LMCacheServer", "ownership": "Managed", "endpoint": "elsewhere:1"}
+    pod, _ = await Webhook(_backend(remoteStorage=store) | {"status": {"endpoint": "kv.ns.svc.cluster.local:65432"}})(
+        _pod()
+    )
+    environment = {entry["name"]: entry["value"] for entry in pod["spec"]["containers"][0]["env"]}
+    assert environment["LMCACHE_REMOTE_URL"] == "lm://kv.ns.svc.cluster.local:65432"
