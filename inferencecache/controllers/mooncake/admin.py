@@ -134,11 +134,6 @@ class AdminClient:
             raise answer.malformed("a tenant is listed twice")
         return ledger
 
-    async def quota(self, tenant: str) -> LedgerEntry | None:
-        """A tenant's entry; None if the ledger has none. Raises `MultiTenancyOff`."""
-        answer = await self._ask("GET", _of_tenant(tenant))
-        return None if answer.says_not_found else answer.decoded(_Result[LedgerEntry]).data
-
     async def put_quota(self, tenant: str, requested: int) -> None:
         """Register a tenant, or change the bytes it asks for. Raises `MultiTenancyOff` and `CannotPersist`."""
         body = msgspec.json.encode({"requested_quota_bytes": requested})

@@ -59,14 +59,13 @@ OLDER_ENTRY = {
 
 CALLS: dict[str, Callable[[AdminClient], Awaitable[Any]]] = {
     "LIST": lambda admin: admin.quotas(),
-    "GET": lambda admin: admin.quota("a"),
     "PUT": lambda admin: admin.put_quota("a", 16),
     "DELETE": lambda admin: admin.delete_quota("a"),
     "metrics": lambda admin: admin.metrics(),
     "health": lambda admin: admin.health(),
     "segments": lambda admin: admin.segments(),
 }
-LEDGER = ("LIST", "GET", "PUT", "DELETE")
+LEDGER = ("LIST", "PUT", "DELETE")
 
 
 @pytest.fixture
@@ -143,10 +142,8 @@ async def test_a_refusal_is_told_by_its_status_first_and_then_by_its_code(
     assert type(await outcome(clients, refusing(status, code, message), call)) is kind
 
 
-@pytest.mark.parametrize(
-    ("call", "expected"), [("LIST", MasterFailure), ("GET", None), ("PUT", MasterFailure), ("DELETE", None)]
-)
-async def test_only_reading_and_deleting_one_tenant_may_find_nothing(
+@pytest.mark.parametrize(("call", "expected"), [("LIST", MasterFailure), ("PUT", MasterFailure), ("DELETE", None)])
+async def test_only_deleting_a_tenant_may_find_nothing(
     clients: MooncakeClients, call: str, expected: type[MasterError] | None
 ) -> None:
     found = await outcome(clients, refusing(404, -704), call)
@@ -211,7 +208,6 @@ async def test_the_entries_of_both_versions_are_read(clients: MooncakeClients) -
     common = {"tenant_id": "a", "requested_quota_bytes": 16, "effective_quota_bytes": 8, "over_quota": False}
     for row, charged in ((ENTRY, 4), (OLDER_ENTRY, None)):
         entry = LedgerEntry(**common, has_explicit_policy=True, charged_bytes=charged)
-        assert await outcome(clients, saying(200, {"success": True, "data": row}), "GET") == entry
         assert await outcome(clients, saying(200, {"success": True, "data": [row]}), "LIST") == {"a": entry}
     assert await outcome(clients, saying(200, {"success": True, "data": []}), "LIST") == {}
 
@@ -322,16 +318,15 @@ async def test_a_tenant_id_arrives_as_it_is(clients: MooncakeClients, tenant: st
 
     async with master(recording) as address:
         admin = clients.at(address)
-        await admin.quota(tenant)
         await admin.put_quota(tenant, 2**63 - 1)
         await admin.delete_quota(tenant)
-    (got, put, deleted) = seen
+    (put, deleted) = seen
     assert [row[:3] for row in seen] == [
-        (method, "/api/v1/tenant_quotas", {"tenant_id": tenant}) for method in ("GET", "PUT", "DELETE")
+        (method, "/api/v1/tenant_quotas", {"tenant_id": tenant}) for method in ("PUT", "DELETE")
     ]
     assert json.loads(put[3]) == {"requested_quota_bytes": 9223372036854775807}
     assert put[4] == "application/json"
-    assert got[3] == deleted[3] == ""
+    assert deleted[3] == ""
 
 
 async def test_an_empty_tenant_id_is_never_sent(clients: MooncakeClients) -> None:
@@ -344,7 +339,7 @@ async def test_an_empty_tenant_id_is_never_sent(clients: MooncakeClients) -> Non
 
     async with master(recording) as address:
         admin = clients.at(address)
-        for call in (admin.quota(""), admin.put_quota("", 1), admin.delete_quota("")):
+        for call in (admin.put_quota("", 1), admin.delete_quota("")):
             with pytest.raises(BadTenant):
                 await call
     assert asked == []
