@@ -42,7 +42,12 @@ class Ran:
         )
 
 
-async def run(*command: object, kubeconfig: Path | None = None, environment: Mapping[str, str] | None = None) -> Ran:
+async def run(
+    *command: object,
+    kubeconfig: Path | None = None,
+    environment: Mapping[str, str] | None = None,
+    seconds: float = 60,
+) -> Ran:
     """Run a script of this distribution, or anything else, to its end."""
     env = {**os.environ, **(environment or {})}
     if kubeconfig is not None:
@@ -58,7 +63,7 @@ async def run(*command: object, kubeconfig: Path | None = None, environment: Map
         stderr=asyncio.subprocess.PIPE,
     )
     try:
-        out, err = await asyncio.wait_for(process.communicate(), 60)
+        out, err = await asyncio.wait_for(process.communicate(), seconds)
     except TimeoutError:
         process.kill()
         raise
