@@ -94,9 +94,12 @@ class Handlers:
         """Defaulting rows D1–D4, on the raw object."""
         try:
             raw = plain_object(request.object)
-            CacheBackend.decode(raw)
+            backend = CacheBackend.decode(raw)
         except DecodeError as error:
             return unreadable(error)
+        if not request.dry_run:
+            # Another replica may be the one to validate it, and this one be asked about its engines.
+            self.backends.admitted(backend.metadata.namespace or request.namespace)
         return allowed(patch=diff(raw, default_cache_backend(raw)))
 
     async def leave_alone(self, request: Request) -> Answer:

@@ -7,8 +7,9 @@ unwired for good. A live list of the Pod's namespace is therefore made where the
 * its watch is not open. A quiet collection is silent for up to a minute between two bookmarks, so silence alone says
   nothing; what counts is whether a change would arrive as soon as it is sent, and, as a bound on connections that died
   without a word, silence longer than any bookmark takes;
-* this replica admitted a CacheBackend of that namespace moments ago: the usual `kubectl apply` of a backend together
-  with its engines. A backend admitted by another replica reaches the informer in the time a watch event takes;
+* this replica saw a CacheBackend of that namespace being admitted moments ago, by either webhook: the usual
+  `kubectl apply` of a backend together with its engines. One that only other replicas saw reaches the informer in the
+  time a watch event takes;
 * a CacheBackend of that namespace came, went or got another spec or address moments ago: more of that kind may be on
   its way, and a backend without its address would leave the Pod unwired. Other news in a status does not count, or
   engines that report would have every Pod looked up.
@@ -59,7 +60,7 @@ class BackendReader(Protocol):
         """The backends of a namespace as far as known, without asking anybody."""
 
     def admitted(self, namespace: str) -> None:
-        """A backend of this namespace was just admitted by this replica."""
+        """A backend of this namespace is just being admitted, and this replica has a part in it."""
 
 
 class SiblingReader(Protocol):

@@ -137,7 +137,9 @@ async def test_a_sibling_lookup_that_fails_refuses_without_a_verdict() -> None:
     assert (response["allowed"], response["status"]["code"]) == (False, 403)
 
 
-async def test_an_admitted_backend_is_noted_so_that_pods_right_behind_it_find_it() -> None:
+@pytest.mark.parametrize("verb", ["mutate", "validate"])
+async def test_an_admitted_backend_is_noted_so_that_pods_right_behind_it_find_it(verb: str) -> None:
+    """Decision A13; the two webhooks of one request may be served by two replicas."""
     backend = {
         "apiVersion": "inferencecache.io/v1alpha1",
         "kind": "CacheBackend",
@@ -145,6 +147,7 @@ async def test_an_admitted_backend_is_noted_so_that_pods_right_behind_it_find_it
         "spec": {"runtime": "VLLM", "type": "LMCache"},
     }
     cluster = Cluster()
-    assert (await ask(create_app(handlers(cluster)), VALIDATE, backend, "ns"))["allowed"]
-    assert (await ask(create_app(handlers(cluster)), VALIDATE, backend, "ns", dryRun=True))["allowed"]
+    path = path_for(verb, "CacheBackend")
+    assert (await ask(create_app(handlers(cluster)), path, backend, "ns"))["allowed"]
+    assert (await ask(create_app(handlers(cluster)), path, backend, "ns", dryRun=True))["allowed"]
     assert cluster.admissions == ["ns"]
