@@ -107,20 +107,20 @@ def parse_ratio(text: str) -> float | None:
 def _flags(hi_cache: HiCache | None) -> dict[str, str]:
     if hi_cache is None:
         raise InjectionError("spec.hiCache is missing")
-    if (hi_cache.size_gb is None) == (hi_cache.ratio is None):
+    if (hi_cache.size_gb is None) == (not hi_cache.ratio):  # as for admission, an empty text is none
         raise InjectionError("spec.hiCache needs exactly one of sizeGB and ratio")
     wanted = {ENABLE: ""}
     if hi_cache.size_gb is not None:
         if hi_cache.size_gb < 1:
             raise InjectionError(f"spec.hiCache.sizeGB is {hi_cache.size_gb}: it must be at least 1")
         wanted[SIZE] = str(hi_cache.size_gb)
-    elif hi_cache.ratio is not None:
+    elif hi_cache.ratio:
         if parse_ratio(hi_cache.ratio) is None:
             raise InjectionError(f'spec.hiCache.ratio is "{hi_cache.ratio}": it must be a finite number above zero')
         wanted[RATIO] = hi_cache.ratio
     for flag, field in OPTIONS.items():
         value: str | None = getattr(hi_cache, field)
-        if value is None:
+        if not value:
             continue
         allowed = _choices(field)
         if value not in allowed:

@@ -238,6 +238,11 @@ def hicache(*, integration: dict[str, Any] | None = None, runtime: str = "SGLang
     [
         ([], {"sizeGB": 64}, ["--enable-hierarchical-cache", "--hicache-size", "64"]),
         (
+            [],
+            {"sizeGB": 8, "ratio": "", "writePolicy": "", "ioBackend": "kernel"},
+            ["--enable-hierarchical-cache", "--hicache-size", "8", "--hicache-io-backend", "kernel"],
+        ),
+        (
             ["--enable-hierarchical-cache", "--hicache-ratio=2", "--hicache-io-backend", "direct"],
             {"ratio": "2.0"},
             ["--enable-hierarchical-cache", "--hicache-ratio=2", "--hicache-io-backend", "direct"],

@@ -12,7 +12,7 @@ from inferencecache.adapters.registry import RuntimeRegistry, Settings, load_ada
 from inferencecache.webhooks.app import create_app
 from inferencecache.webhooks.decisions import UnwiredMemo
 from inferencecache.webhooks.handlers import Handlers
-from tests.unit.api.broken_rules import ANSWERED
+from tests.unit.api.broken_rules import ANSWERED, GOOD_BACKENDS
 from tests.unit.webhooks.reviews import POD_PATH, ask, message_of, patched
 from tests.unit.webhooks.stand_ins import SETTINGS, Cluster, backend_from, handlers
 
@@ -201,3 +201,12 @@ async def test_a_managed_store_is_dialled_where_it_is_and_not_where_the_spec_say
     )
     environment = {entry["name"]: entry["value"] for entry in pod["spec"]["containers"][0]["env"]}
     assert environment["LMCACHE_REMOTE_URL"] == "lm://kv.ns.svc.cluster.local:65432"
+
+
+@pytest.mark.parametrize("spec", GOOD_BACKENDS)
+async def test_a_backend_that_admission_takes_wires_its_pods(spec: dict[str, Any]) -> None:
+    """What one half accepts the other must not refuse: both ask about the same text."""
+    backend = _backend(**{**spec, "engineSelector": {"matchLabels": {"app": "llm"}}})
+    backend["status"] = {"endpoint": "kv.ns.svc.cluster.local:1"}
+    pod, reason = await Webhook(backend)(_pod(container="engine"))
+    assert (reason, pod["metadata"]["annotations"][BY]) == ("", "ns/kv")
