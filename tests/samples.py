@@ -1,11 +1,13 @@
 """What each sample promises about an engine Pod: the table behind the tests that apply samples and wire Pods with them.
 
 A row names a CacheBackend of a sample and what its engine must show afterwards. `{namespace}` in an expectation is the
-namespace the sample was applied in.
+namespace the sample was applied in, and `{store}` the address of the store that its pool rests on. A second table is
+about engines that ask for a pool themselves, by a label.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,8 +15,12 @@ from typing import Any
 
 import yaml
 
+from inferencecache.webhooks.kvcache_injection import wants_pool
+
 SAMPLES = Path(__file__).parents[1] / "manifests" / "samples"
 SUBSCRIBER_IMAGE = "inferencecache:test"
+STORE, STORE_ADMIN = "mooncake.example.com:50051", "mooncake.example.com:9003"
+"""What the samples call the store of somebody else."""
 
 Manifest = dict[str, Any]
 
@@ -101,6 +107,14 @@ PROMISES = (
         init_containers=_CHECK,
         sidecars=_SUBSCRIBER,
         host_network=True,
+    ),
+    Promise(
+        "cachebackend-pool",
+        "pooled",
+        [_connector()],
+        {"LMCACHE_REMOTE_URL": "mooncakestore://{store}"},
+        init_containers=_CHECK,
+        sidecars=_SUBSCRIBER,
     ),
     Promise(
         "cachebackend-events-only",
@@ -218,6 +232,32 @@ PROMISES = (
 )
 
 
+@dataclass(frozen=True)
+class PoolPromise:
+    """What becomes of the Pods of one Deployment that asks for a pool: arguments, and the settings of the client."""
+
+    sample: str
+    deployment: str
+    args: Sequence[str]
+    config: dict[str, str]
+
+    def __str__(self) -> str:
+        return f"{self.sample}:{self.deployment}"
+
+
+POOL_PROMISES = (
+    PoolPromise(
+        "engine-kv-cache-pool",
+        "chat",
+        [
+            *("--kv-transfer-config", '{"kv_connector":"MooncakeStoreConnector","kv_role":"kv_both"}'),
+            *("--kv-cache-dtype", "fp8_e4m3"),
+        ],
+        {"master_server_address": "{store}", "tenant_id": "qwen3-8b"},
+    ),
+)
+
+
 def documents(path: Path) -> list[Manifest]:
     """The objects of a sample."""
     return list(yaml.safe_load_all(path.read_text()))
@@ -246,12 +286,42 @@ def engine_pod(promise: Promise) -> Manifest:
     )
 
 
+def pooled_deployments(path: Path) -> list[Manifest]:
+    """The Deployments of a sample whose Pods ask for a pool."""
+    return [
+        one
+        for one in documents(path)
+        if one["kind"] == "Deployment" and wants_pool(one["spec"]["template"]["metadata"]["labels"])
+    ]
+
+
+def pooled_pod(promise: PoolPromise) -> Manifest:
+    """A Pod of the Deployment, as its controller would make it."""
+    deployments = pooled_deployments(SAMPLES / f"{promise.sample}.yaml")
+    template = next(one["spec"]["template"] for one in deployments if one["metadata"]["name"] == promise.deployment)
+    metadata = {"name": promise.deployment, **template["metadata"]}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template["spec"]}
+
+
+def broken_pool(promise: PoolPromise, pod: Manifest, store: str = STORE) -> list[str]:
+    """What of a promise does not hold for an admitted Pod."""
+    before, engine = pooled_pod(promise)["spec"]["containers"][0], pod["spec"]["containers"][0]
+    config = json.loads(pod["metadata"].get("annotations", {}).get("kvcache.gpustack.ai/client-config", "{}"))
+    wanted = {name: value.format(store=store) for name, value in promise.config.items()}
+    checks = {
+        "the owner's args, then ours": engine["args"] == [*before["args"], *promise.args],
+        "the client's settings": wanted.items() <= config.items(),
+        "mounted": [one["name"] for one in engine.get("volumeMounts", [])].count("gpustack-kvcache-config") == 1,
+    }
+    return [name for name, holds in checks.items() if not holds]
+
+
 def _pod(labels: dict[str, str], spec: Manifest) -> Manifest:
     metadata = {"name": "engine", "labels": labels}
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 
 
-def broken(promise: Promise, pod: Manifest, namespace: str) -> list[str]:
+def broken(promise: Promise, pod: Manifest, namespace: str, store: str = STORE) -> list[str]:
     """What of a promise does not hold for an admitted Pod."""
     spec = pod["spec"]
     before = engine_pod(promise)["spec"]["containers"][0]
@@ -271,7 +341,7 @@ def broken(promise: Promise, pod: Manifest, namespace: str) -> list[str]:
     if not promise.args:
         checks["args untouched"] = args == before["args"]
     for name, value in promise.env.items():
-        checks[f"{name}={value}"] = env.get(name) == value.format(namespace=namespace)
+        checks[f"{name}={value}"] = env.get(name) == value.format(namespace=namespace, store=store)
     for name in promise.without_env:
         checks[f"no {name}"] = name not in env
     if promise.worker_script:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
 import pytest_asyncio
 
-from inferencecache.api import KINDS, CacheBackend
+from inferencecache.api import KINDS, CacheBackend, KVCachePool
+from inferencecache.api.kvcachechain import ledger_of
 from inferencecache.cli import trial
 from inferencecache.cli.processes import child
 from inferencecache.kube.client import Client
@@ -18,11 +20,30 @@ from inferencecache.kube.envtest import ControlPlane
 from inferencecache.kube.errors import Invalid, NotFound
 from inferencecache.kube.resource import Key, path_of
 from tests.integration.kube.waiting import eventually
-from tests.samples import PROMISES, SAMPLES, SUBSCRIBER_IMAGE, Manifest, broken, documents, engine_pod
+from tests.mooncake import Master
+from tests.samples import (
+    POOL_PROMISES,
+    PROMISES,
+    SAMPLES,
+    STORE,
+    STORE_ADMIN,
+    SUBSCRIBER_IMAGE,
+    Manifest,
+    broken,
+    broken_pool,
+    documents,
+    engine_pod,
+    pooled_pod,
+)
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-ADMITTED = sorted(SAMPLES.glob("*.yaml"))
+SAMPLE_FILES = sorted(SAMPLES.glob("*.yaml"))
+ON_A_STORE = {  # of somebody else, which has to answer
+    path.stem
+    for path in SAMPLE_FILES
+    if STORE_ADMIN in path.read_text() and any(one["kind"] == "KVCachePool" for one in documents(path))
+}
 _OF_THE_CLUSTER = {"Namespace", *(kind.resource.kind for kind in KINDS if not kind.resource.namespaced)}
 
 
@@ -45,12 +66,19 @@ async def installed(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[C
                 yield client
 
 
-async def applied(client: Client, path: Path) -> str:
+@pytest.fixture
+def master(tmp_path: Path) -> Iterator[Master]:
+    """The store that pools of samples rest on."""
+    with Master(tmp_path) as running:
+        yield running
+
+
+async def applied(client: Client, manifests: list[Manifest]) -> str:
     """Apply a sample, in a fresh namespace unless it names its own; the namespace of its backends."""
     fresh = f"s-{uuid.uuid4().hex[:10]}"
     await client.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": fresh}})
     own = ""
-    for manifest in documents(path):
+    for manifest in manifests:
         if manifest["kind"] not in _OF_THE_CLUSTER:
             own = own or manifest["metadata"].get("namespace", "")
             manifest["metadata"].setdefault("namespace", fresh)
@@ -70,17 +98,58 @@ async def endpoint(client: Client, backend: Manifest, namespace: str) -> str:
     return await eventually(published, bool, seconds=30)
 
 
-@pytest.mark.parametrize("path", ADMITTED, ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "path", [path for path in SAMPLE_FILES if path.stem not in ON_A_STORE], ids=lambda path: path.stem
+)
 async def test_a_sample_is_admitted_and_wires_its_engines(installed: Client, path: Path) -> None:
-    namespace = await applied(installed, path)
+    namespace = await applied(installed, documents(path))
+    await wires_its_engines(installed, path, namespace)
+    await installed.request("DELETE", path_of(CacheBackend.resource, namespace))
+
+
+@pytest.mark.parametrize("sample", sorted(ON_A_STORE))
+async def test_a_sample_on_a_pool_is_admitted_and_wires_its_engines(
+    installed: Client, master: Master, sample: str
+) -> None:
+    path = SAMPLES / f"{sample}.yaml"
+    manifests = [on(master, manifest) for manifest in documents(path)]
+    namespace = await applied(installed, manifests)
+    pool = Key("", next(one["metadata"]["name"] for one in manifests if one["kind"] == "KVCachePool"))
+
+    async def served() -> bool:
+        seen = await installed.get(KVCachePool, pool)
+        return bool(seen.status.client_endpoint) and (ledger := ledger_of(seen)) is not None and ledger.status == "True"
+
+    await eventually(served, bool, seconds=60)
+    await wires_its_engines(installed, path, namespace, master.client)
+    for promise in [one for one in POOL_PROMISES if one.sample == sample]:
+        pod = pooled_pod(promise)
+        pod["metadata"]["namespace"] = namespace
+        admitted = await installed.create(pod)
+        assert broken_pool(promise, admitted, master.client) == [], admitted
+    await installed.request("DELETE", path_of(CacheBackend.resource, namespace))
+
+
+def on(master: Master, manifest: Manifest) -> Manifest:
+    """A manifest of a sample whose store is this master."""
+    text = json.dumps(manifest).replace(STORE, master.client).replace(STORE_ADMIN, master.admin)
+    found: Manifest = json.loads(text)
+    return found
+
+
+async def wires_its_engines(client: Client, path: Path, namespace: str, store: str = STORE) -> None:
+    """Hold what the table promises of each backend of a sample."""
     for promise in [one for one in PROMISES if one.sample == path.stem]:
-        backend = next(one for one in documents(path) if one["metadata"]["name"] == promise.backend)
-        await endpoint(installed, backend, namespace)
+        backend = next(
+            one
+            for one in documents(path)
+            if (one["kind"], one["metadata"]["name"]) == ("CacheBackend", promise.backend)
+        )
+        await endpoint(client, backend, namespace)
         pod = engine_pod(promise)
         pod["metadata"] = {**pod["metadata"], "namespace": namespace, "name": promise.backend}
-        admitted = await installed.create(pod)
-        assert broken(promise, admitted, namespace) == [], admitted
-    await installed.request("DELETE", path_of(CacheBackend.resource, namespace))
+        admitted = await client.create(pod)
+        assert broken(promise, admitted, namespace, store) == [], admitted
 
 
 async def test_the_wrong_sample_is_refused_and_not_stored(installed: Client) -> None:

@@ -11,7 +11,21 @@ from typer.testing import CliRunner, Result
 from inferencecache.api import KINDS
 from inferencecache.cli.main import app
 from inferencecache.cli.reference.examples import SKIP_MARK, samples_page
-from tests.samples import PROMISES, SAMPLES, SUBSCRIBER_IMAGE, Promise, backend_of, broken, documents, engine_pod
+from tests.samples import (
+    POOL_PROMISES,
+    PROMISES,
+    SAMPLES,
+    SUBSCRIBER_IMAGE,
+    PoolPromise,
+    Promise,
+    backend_of,
+    broken,
+    broken_pool,
+    documents,
+    engine_pod,
+    pooled_deployments,
+    pooled_pod,
+)
 
 ADMITTED = sorted(SAMPLES.glob("*.yaml"))
 REFUSED = sorted((SAMPLES / "_test").glob("*.yaml"))
@@ -70,3 +84,16 @@ def test_inject_wires_an_engine_as_promised(promise: Promise) -> None:
     result = run("inject", "-f", sample, "-f", "-", flag, stdin=yaml.safe_dump(pod))
     assert result.exit_code == 0, result.output
     assert broken(promise, yaml.safe_load(result.stdout), namespace) == [], result.stdout
+
+
+def test_every_engine_of_a_sample_that_asks_for_a_pool_has_a_promise() -> None:
+    engines = {(path.stem, one["metadata"]["name"]) for path in ADMITTED for one in pooled_deployments(path)}
+    assert engines == {(promise.sample, promise.deployment) for promise in POOL_PROMISES}
+
+
+@pytest.mark.parametrize("promise", POOL_PROMISES, ids=str)
+def test_inject_gives_an_engine_its_pool_as_promised(promise: PoolPromise) -> None:
+    sample = SAMPLES / f"{promise.sample}.yaml"
+    result = run("inject", "-f", sample, "-f", "-", stdin=yaml.safe_dump(pooled_pod(promise)))
+    assert result.exit_code == 0, result.output
+    assert broken_pool(promise, yaml.safe_load(result.stdout)) == [], result.stdout
