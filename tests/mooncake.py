@@ -41,6 +41,7 @@ class Master:
         admin: `host:port` of the admin interface; also after a restart.
         client: `host:port` for store clients; also after a restart.
         policy: the file it reads its tenants from, and rewrites.
+        tenants: whether it keeps a ledger from its next start on.
     """
 
     def __init__(
@@ -58,6 +59,7 @@ class Master:
         rpc, metrics = free_ports(2)
         self.admin = f"127.0.0.1:{metrics}"
         self.client = f"127.0.0.1:{rpc}"
+        self.tenants = tenants
         self._flags = [
             f"-rpc_port={rpc}",
             f"-metrics_port={metrics}",
@@ -67,8 +69,6 @@ class Master:
             "-allocation_strategy=free_ratio_first",
             "-enable_metric_reporting=false",
         ]
-        if tenants:
-            self._flags += ["-enable_multi_tenants=true", f"-tenant_quota_connector_uri={self.policy}"]
 
     def __enter__(self) -> Self:
         self.start()
@@ -86,8 +86,11 @@ class Master:
 
     def start(self) -> None:
         """Start it and wait until it serves. Raises `MasterDied`."""
+        flags = [*self._flags]
+        if self.tenants:
+            flags += ["-enable_multi_tenants=true", f"-tenant_quota_connector_uri={self.policy}"]
         with self._log.open("ab") as log:
-            self._process = subprocess.Popen([BINARY, *self._flags], stdout=log, stderr=log)
+            self._process = subprocess.Popen([BINARY, *flags], stdout=log, stderr=log)
         deadline = time.monotonic() + 60
         while not self._serves():
             if self._process.poll() is not None:

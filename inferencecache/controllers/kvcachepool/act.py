@@ -5,7 +5,7 @@ Nothing is sent where nothing differs. An object that is gone needs nothing writ
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -56,19 +56,24 @@ class Writer:
         if failure is not None:
             raise failure
 
-    async def claim(self, backend: KVCacheBackend, pools: Iterable[KVCachePool]) -> None:
-        """Enter pools into the users of their backend.
+    async def claim(self, backend: KVCacheBackend, pools: Iterable[KVCachePool], *, new: Collection[str] = ()) -> None:
+        """Enter pools into the users of their backend; `new` are those that cannot have claimed it before.
+
+        Users are known by name only. If a new pool seems to be among them, the copy is from before its namesake gave
+        its claim up, or somebody else's doing, and is not believed.
 
         Raises `Conflict`, `NotFound`, and `MovedOn` if the backend is being deleted and does not have all of them yet.
         """
         names = [pool.metadata.name for pool in pools]
+        if not users_of(backend).isdisjoint(new):
+            backend = await self.client.get(KVCacheBackend, Key.of(backend))
 
         def decide(live: KVCacheBackend) -> dict[str, Any] | None:
             known, kind = users_of(live), KVCachePool.resource.kind
-            new = [k.UsedBy(kind=kind, namespace="", name=name) for name in names if name not in known]
-            if new and is_being_deleted(live):
+            more = [k.UsedBy(kind=kind, namespace="", name=name) for name in names if name not in known]
+            if more and is_being_deleted(live):
                 raise MovedOn
-            return k.used_by_patch([*live.status.used_by, *new]) if new else None
+            return k.used_by_patch([*live.status.used_by, *more]) if more else None
 
         await write_status(self.client, backend, decide)
 

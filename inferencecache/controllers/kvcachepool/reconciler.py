@@ -134,9 +134,12 @@ class KVCachePoolReconciler:
             snapshot = snapshot.only(users_of(backend))
         # A sibling that has not had a pass of its own yet: its Bindings' quotas are written in this one.
         siblings = [one for one in snapshot.bare_publishers if one.metadata.name != pool.metadata.name]
+        new = {one.metadata.name for one in siblings}
+        if not has_finalizer(pool, k.FINALIZER):
+            new.add(pool.metadata.name)
         try:
             await self._writer.hold(siblings)
-            await self._writer.claim(backend, snapshot.publishers)
+            await self._writer.claim(backend, snapshot.publishers, new=new)
         except NotFound:
             return Result(SOON)
         client_endpoint = backend.address(k.ENDPOINT_CLIENT) or ""

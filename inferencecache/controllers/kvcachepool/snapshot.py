@@ -16,6 +16,7 @@ from functools import cached_property
 from typing import Any
 
 from inferencecache.api import kvcache as k
+from inferencecache.api.kvcachechain import ledger_of
 from inferencecache.api.kvcachepool import DomainStatus, KVCachePool
 from inferencecache.api.kvcachepoolbinding import KVCachePoolBinding
 from inferencecache.kube.resource import Key
@@ -122,6 +123,15 @@ class Snapshot:
         return {domain: ceilings.get(domain) for domain in sorted(self.registered - self.desired.keys())}
 
     @cached_property
+    def never_registered(self) -> frozenset[str]:
+        """The leaving domains that cannot have an entry: their Bindings came when the ledger was not there any more."""
+        return frozenset(
+            binding.spec.domain.name
+            for binding in self.all_bindings
+            if binding.releasing and _came_after_the_ledger(binding, self.pools[binding.pool])
+        )
+
+    @cached_property
     def missing(self) -> Mapping[str, Key]:
         """The Bindings that are not seen and that pools have written down, by the leaving domains that they had."""
         return {
@@ -172,6 +182,16 @@ class Snapshot:
         counted = [one for one in own if one.spec.domain.name and one.spec.domain.name not in self.contested]
         left_out = {one.spec.domain.name for one in own} & self.contested
         return sum(int(one.spec.quota.ceiling) for one in counted), tuple(sorted(left_out))
+
+
+def _came_after_the_ledger(binding: KVCachePoolBinding, pool: KVCachePool) -> bool:
+    ledger = ledger_of(pool)
+    # Both times are of whole seconds and spelled alike; within one second nobody knows.
+    return (
+        ledger is not None
+        and ledger.status == "False"
+        and (binding.metadata.creation_timestamp or "") > (ledger.last_transition_time or "")
+    )
 
 
 def _domain_status(binding: KVCachePoolBinding) -> DomainStatus:

@@ -9,6 +9,8 @@
 | 5. the claim on the backend                                       |                                      |
 | 6. the finalizer                                                  |                                      |
 
+A Binding that came after the pool's deletion is never served, and says so.
+
 Each step leaves the world so that the next pass can begin at the first: an entry goes before what records it goes, on
 the ledger before in the document, and in the document before the Binding. A backend that is gone has taken its ledger
 along, and one that is declared to keep none has nothing to ask for. Any other may hold entries of the pool, so as long
@@ -22,13 +24,20 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+from inferencecache.api import kvcache as k
 from inferencecache.api.kvcache import listed
 from inferencecache.api.kvcachebackend import KVCacheBackend
 from inferencecache.api.kvcachepool import KVCachePool
 from inferencecache.api.kvcachepoolbinding import KVCachePoolBinding
 from inferencecache.controllers.kvcachepool import reasons as r
 from inferencecache.controllers.kvcachepool.act import Writer
-from inferencecache.controllers.kvcachepool.binding_status import Release, held_status, used_status
+from inferencecache.controllers.kvcachepool.binding_status import (
+    Release,
+    Sight,
+    binding_status,
+    held_status,
+    used_status,
+)
 from inferencecache.controllers.kvcachepool.documents import after_removal
 from inferencecache.controllers.kvcachepool.masters import Master
 from inferencecache.controllers.kvcachepool.policy_file import PolicyFiles, PolicyRefused
@@ -41,6 +50,7 @@ from inferencecache.controllers.mooncake.admin import (
     TenantNotEmpty,
 )
 from inferencecache.kube.apply import ChildConflict
+from inferencecache.kube.finalizers import has_finalizer
 from inferencecache.kube.resource import Key
 
 
@@ -127,8 +137,18 @@ class Teardown:
             return
         used = [one for one in others if one.metadata.deletion_timestamp is not None]
         await self._tell(used, lambda one: used_status(one, self.now))
+        # The quota of none of these was ever written, and while the pool goes none is.
+        late = [one for one in others if one not in used and not has_finalizer(one, k.FINALIZER)]
+        await self._tell(late, self._too_late)
         names = listed(Key.of(one) for one in others)
         raise Held(r.HELD_BY_BINDINGS, f"still bound by {names}; delete these KVCachePoolBindings", wakes=True)
+
+    def _too_late(self, binding: KVCachePoolBinding) -> dict[str, Any]:
+        why = (
+            f"KVCachePool {binding.pool} is being deleted and takes no new Binding; delete this one, and bind another "
+            "pool"
+        )
+        return binding_status(binding, Sight(rivals=self.snapshot.rivals(binding), blind=why), self.now)
 
     async def _look_again(self, left: Collection[Key]) -> None:
         """Believe the API server alone that nobody else is there; those that have `left` may be."""

@@ -99,7 +99,7 @@ class Visitor:
         await self._look_at([snapshot.claims[domain][0] for domain, _ in todo.puts], checked)
         await self._look_for({name: snapshot.missing[name] for name in todo.deletes if name in snapshot.missing})
         outcome = await settle(admin, reading, todo)
-        gone = _gone(snapshot, entries, outcome)
+        gone = _gone(snapshot, reading, outcome)
         findings = Findings(outcome=outcome, gone=gone, more=more)
         if outcome.verdict in _SCRAPED:
             findings = await _scraped(admin, findings)
@@ -150,10 +150,17 @@ def _readable(reading: Reading) -> Mapping[str, LedgerEntry] | None:
     return None if reading.failure is not None and not isinstance(reading.failure, MultiTenancyOff) else reading.entries
 
 
-def _gone(snapshot: Snapshot, entries: Mapping[str, LedgerEntry] | None, outcome: Outcome) -> frozenset[str]:
-    """The leaving domains of which no entry of ours is left."""
-    if entries is None:
+def _gone(snapshot: Snapshot, reading: Reading, outcome: Outcome) -> frozenset[str]:
+    """The leaving domains of which no entry of ours is left.
+
+    A master that says that it keeps no ledger may have been started without tenants for a while, and have its entries
+    again afterwards. So a domain that leaves meanwhile is remembered, if it may have one.
+    """
+    if isinstance(reading.failure, MultiTenancyOff):
+        return snapshot.never_registered
+    if reading.failure is not None:
         return frozenset()
+    entries = reading.entries
     never = {name for name in snapshot.leaving if name not in entries or not entries[name].has_explicit_policy}
     return frozenset(never | {*outcome.deleted})
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from inferencecache.api.kvcachebackend import KVCacheBackend
 from inferencecache.api.kvcachepool import KVCachePool
 from inferencecache.api.kvcachepoolbinding import KVCachePoolBinding
+from inferencecache.controllers.kvcachepool.act import Writer
+from inferencecache.kube.client import Client
 from inferencecache.kube.resource import Key
 from tests.integration.kube.waiting import eventually
 from tests.integration.kvcache.pool_world import MIB, World, by_hand, holds, operator, requested
@@ -248,6 +250,68 @@ async def test_a_live_binding_whose_pool_was_forced_away_does_not_look_ready(wor
         await world.says(KVCachePoolBinding, binding, phase="Error", QuotaObserved=("False", "MasterNotScraped"))
         told = (await world.status(KVCachePoolBinding, binding))["phaseMessage"]
     assert f"there is no KVCachePool {pool.name}" in told
+
+
+async def test_an_entry_that_a_master_had_before_it_was_without_tenants_for_a_while_is_taken_out_afterwards(
+    world: World, master: Master
+) -> None:
+    await world.backend(admin=master.admin)
+    pool = await world.pool()
+    leaving, staying = await world.binding("a", domain="alpha"), await world.binding("b", domain="beta")
+    async with operator(world):
+        await eventually(holds(master, {"alpha": 16 * MIB, "beta": 16 * MIB}), bool)
+        master.tenants = False
+        master.restart()
+        await world.says(KVCachePool, pool, QuotaLedgerAvailable=("False", "MultiTenancyDisabled"))
+        await world.delete(KVCachePoolBinding, leaving)
+        await world.gone(KVCachePoolBinding, leaving)
+        master.tenants = True
+        master.restart()
+        await eventually(holds(master, {"beta": 16 * MIB}), bool)
+        await eventually(lambda: domains(world, pool), lambda seen: seen == ["beta"])
+        await world.says(KVCachePool, pool, QuotaLedgerAvailable=("True", "Available"))
+        assert await world.finalizers(KVCachePoolBinding, staying) == ["gpustack.ai/controlled"]
+
+
+async def test_a_binding_that_comes_while_its_pool_goes_is_told_so_and_is_not_served(
+    world: World, master: Master
+) -> None:
+    await world.backend(admin=master.admin)
+    pool = await world.pool()
+    holding = await world.binding("holding", domain="alpha")
+    async with operator(world):
+        await eventually(holds(master, {"alpha": 16 * MIB}), bool)
+        await world.says(KVCachePoolBinding, holding, QuotaObserved=("True", "Observed"))
+        before = await world.status(KVCachePoolBinding, holding)
+        await world.delete(KVCachePool, pool)
+        await world.says(KVCachePool, pool, Releasable=("False", "HeldByBindings"))
+        late = await world.binding("late", domain="beta")
+        await world.says(KVCachePoolBinding, late, phase="Error", QuotaObserved=("False", "MasterNotScraped"))
+        assert f"KVCachePool {pool.name} is being deleted" in await world.message(
+            KVCachePoolBinding, late, "QuotaObserved"
+        )
+        assert await world.finalizers(KVCachePoolBinding, late) == []
+        assert await world.status(KVCachePoolBinding, holding) == before
+        await world.delete(KVCachePoolBinding, late, holding)
+        await world.gone(KVCachePool, pool)
+    assert await requested(master) == {}
+
+
+async def test_a_pool_made_anew_claims_its_backend_though_the_old_ones_claim_still_shows(
+    world: World, master: Master
+) -> None:
+    """Users are known by name, and the copy of a backend in a cache may be from before the old pool was gone."""
+    await world.backend(admin=master.admin)
+    pool = await world.pool()
+    client = Client(world.client.connection, field_manager="inferencecache-controller")
+    name = world.named("store")
+    writer, new = Writer(client), await client.get(KVCachePool, pool)
+    await writer.claim(await client.get(KVCacheBackend, Key("", name)), [new], new={pool.name})
+    shows_the_claim = await client.get(KVCacheBackend, Key("", name))
+    await writer.give_up(shows_the_claim, pool.name)
+    assert await world.users() == []
+    await writer.claim(shows_the_claim, [new], new={pool.name})
+    assert await world.users() == [f"KVCachePool//{pool.name}"]
 
 
 async def domains(world: World, pool: Key) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -82,6 +83,29 @@ def test_a_domain_whose_binding_was_forced_away_is_leaving_until_its_entry_is_go
         for gone in (frozenset(), frozenset({"alpha"}))
     ]
     assert told == [["alpha", "beta"], ["beta"]]
+
+
+@pytest.mark.parametrize(
+    ("ledger", "created", "never"),
+    [
+        (("False", "2026-01-02T03:04:05Z"), "2026-01-02T03:04:06Z", True),
+        (("False", "2026-01-02T03:04:05Z"), "2026-01-02T03:04:05Z", False),
+        (("False", "2026-01-02T03:04:05Z"), "2026-01-01T00:00:00Z", False),
+        (("True", "2026-01-02T03:04:05Z"), "2026-01-02T03:04:06Z", False),
+        (None, "2026-01-02T03:04:06Z", False),
+    ],
+)
+def test_a_binding_that_came_when_there_was_no_ledger_left_no_entry(
+    ledger: tuple[str, str] | None, created: str, never: bool
+) -> None:
+    status: dict[str, Any] = {}
+    if ledger is not None:
+        said = {"type": "QuotaLedgerAvailable", "status": ledger[0], "lastTransitionTime": ledger[1]}
+        status = {"conditions": [{**said, "reason": "MultiTenancyDisabled", "message": ""}]}
+    leaving = binding(deleting=True)
+    metadata = leaving.metadata.model_copy(update={"creation_timestamp": created})
+    seen = Snapshot.of([pool(status=status)], [leaving.model_copy(update={"metadata": metadata})])
+    assert seen.never_registered == ({"alpha"} if never else set())
 
 
 def test_a_domain_that_moved_to_a_sibling_pool_is_listed_there_only() -> None:
