@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Finds or builds etcd, kube-apiserver and kubectl, and prints the directory that holds them as its last line of stdout.
 # With --cluster also what a node needs: kube-controller-manager, kube-scheduler, kube-proxy, kubelet, coredns and the
-# process that holds a Pod open (15 more minutes, once).
+# process that holds a Pod open, and what enforces NetworkPolicies (15 more minutes, once).
+# --look: only look, and build nothing.
 #
 # Looked at in this order, the first complete one wins:
 #   1. $KUBEBUILDER_ASSETS                                   (the envtest convention)
@@ -23,11 +24,14 @@ die() { say "$*"; exit 1; }
 
 wanted=(etcd kube-apiserver)
 command -v kubectl >/dev/null || wanted+=(kubectl)
-case "${1:-}" in
-  "") ;;
-  --cluster) wanted+=(kube-scheduler kube-proxy kubelet kube-controller-manager coredns pause) ;;
-  *) die "unknown argument $1; there is --cluster and nothing else" ;;
-esac
+look=
+for argument in "$@"; do
+  case $argument in
+    --cluster) wanted+=(kube-scheduler kube-proxy kubelet kube-controller-manager coredns pause netpol) ;;
+    --look) look=yes ;;
+    *) die "unknown argument $argument; there are --cluster and --look" ;;
+  esac
+done
 
 complete() { # DIRECTORY: does it hold every wanted binary?
   local name
@@ -44,7 +48,7 @@ found() {
 
 # The smallest Go that builds everything: the highest `go` directive of the modules.
 needed_go() {
-  awk '$1 == "go" { print $2 }' "$here"/{controlplane,etcd,coredns,pause}/go.mod | sort -V | tail -n 1
+  awk '$1 == "go" { print $2 }' "$here"/{controlplane,etcd,coredns,pause,netpol}/go.mod | sort -V | tail -n 1
 }
 
 require_go() {
@@ -118,7 +122,7 @@ fi
 
 complete "$cache/bin" && found "$cache/bin"
 
-if command -v setup-envtest >/dev/null; then
+if [ -z "$look" ] && command -v setup-envtest >/dev/null; then
   say "asking setup-envtest for ${kubernetes_version%.*}.x"
   if assets=$(timeout 300 setup-envtest use "${kubernetes_version%.*}.x" --print path) && complete "$assets"; then
     found "$assets"
@@ -126,6 +130,7 @@ if command -v setup-envtest >/dev/null; then
   say "setup-envtest has no complete set; building instead"
 fi
 
+[ -z "$look" ] || die "not built yet: ${wanted[*]}"
 require_go
 mkdir -p "$cache/bin"
 if command -v flock >/dev/null; then
@@ -143,7 +148,7 @@ kubernetes_ldflags="-s -w -X $stamp.gitVersion=v$kubernetes_version -X $stamp.gi
 say "building ${wanted[*]} for Kubernetes $kubernetes_version into $cache/bin; this happens once and takes some minutes"
 for name in "${wanted[@]}"; do
   case $name in
-    etcd | coredns | pause) build "$name" "$name" . "-s -w" ;;
+    etcd | coredns | pause | netpol) build "$name" "$name" . "-s -w" ;;
     *) build "$name" controlplane "k8s.io/kubernetes/cmd/$name" "$kubernetes_ldflags" ;;
   esac
 done

@@ -3,32 +3,21 @@
 from __future__ import annotations
 
 import csv
-import ipaddress
 import os
 import shutil
-import socket
 import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
-from hack.onenode import access, components, containers, network, node
+from hack.onenode import access, components, containers, network, node, requirements
 from hack.onenode.images import single_binary_image
-from hack.onenode.layout import DNS_IMAGE, NODE, PAUSE_IMAGE, PORTS, Layout
+from hack.onenode.layout import DNS_IMAGE, NODE, PAUSE_IMAGE, Layout
 from hack.onenode.processes import ClusterError, Processes
+from hack.onenode.requirements import node_address
 
 _HERE: Final = Path(__file__).parent
-_DEBIAN: Final = {
-    "containerd": "containerd",
-    "ctr": "containerd",
-    "runc": "runc",
-    "iptables": "iptables",
-    "ip": "iproute2",
-    "conntrack": "conntrack",
-    "/usr/lib/cni/bridge": "containernetworking-plugins",
-}
-
 Say = Callable[[str], None]
 
 
@@ -51,8 +40,7 @@ class Cluster:
             self._say("it is up already")
             return
         self.down()  # what an interrupted run may have left
-        _require_programs(self._say)
-        _require_ports()
+        requirements.require(requirements.of_a_cluster(self.layout), requirements.CLUSTER_PROGRAMS, self._say)
         binaries = _binaries()
         try:
             self._start(binaries)
@@ -67,12 +55,9 @@ class Cluster:
         if not layout.folder.exists():
             return
         known = {process.name: process for process in self.processes}
-        for name in ("kubelet", "kube-proxy"):
+        for name in ("kubelet", "netpol", "kube-proxy"):
             if name in known:
                 self.processes.end(name)
-        if "kube-proxy" in known:
-            command = [known["kube-proxy"].command[0], "--cleanup"]
-            subprocess.run(command, capture_output=True, timeout=60, check=False)
         if "containerd" in known:
             if known["containerd"].lives():
                 containers.end_all(layout)
@@ -172,6 +157,7 @@ class Cluster:
         self._run("kubelet", components.kubelet(layout, binaries, address))
         self._run("kube-proxy", components.proxy(layout, binaries))
         self._until("the node is ready", self._node_ready, seconds=120)
+        self._run("netpol", components.policies(layout, binaries))
 
         # Names that no Pod needs before the cluster is said to be up, but every Pod after it.
         self._until("Pods get their credentials", self._has_service_accounts, seconds=60)
@@ -203,6 +189,8 @@ class Cluster:
                 return components.kubelet_ready()
             case "kube-proxy":
                 return components.proxy_ready()
+            case "netpol":
+                return network.enforces()
         raise ClusterError(f"there is no {name} in this cluster")
 
     def _admin_token(self) -> str:
@@ -238,19 +226,9 @@ class Cluster:
         self._say(f"{time.monotonic() - self._started:5.1f} s  {what}")
 
 
-def node_address() -> str:
-    """The machine's address towards others: the one its default route leaves by."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        try:
-            probe.connect(("198.51.100.1", 9))  # chooses a route and sends nothing
-        except OSError as error:
-            raise ClusterError("this machine has no route out, so the node has no address Pods could use") from error
-        return str(ipaddress.ip_address(probe.getsockname()[0]))
-
-
 def _binaries() -> Path:
     """Where the components are; builds them, with its own progress lines, if they are not there yet."""
-    done = subprocess.run([_HERE.parent / "get-control-plane.sh", "--cluster"], stdout=subprocess.PIPE, check=False)
+    done = subprocess.run([requirements.GET_COMPONENTS, "--cluster"], stdout=subprocess.PIPE, check=False)
     if done.returncode:
         raise ClusterError("the components could not be found or built")
     return Path(done.stdout.decode().splitlines()[-1])
@@ -258,30 +236,6 @@ def _binaries() -> Path:
 
 def _kubectl() -> str:
     return shutil.which("kubectl") or str(_binaries() / "kubectl")
-
-
-def _require_programs(say: Say) -> None:
-    missing = sorted({package for program, package in _DEBIAN.items() if shutil.which(program) is None})
-    if not missing:
-        return
-    if shutil.which("apt-get") is None:
-        raise ClusterError(f"please install what Debian calls: {' '.join(missing)}")
-    say(f"installing Debian's {' '.join(missing)}")
-    for command in (["update", "-qq"], ["install", "-y", "-qq", "--no-install-recommends", *missing]):
-        environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-        done = subprocess.run(["apt-get", *command], env=environment, stdout=subprocess.DEVNULL, check=False)
-        if done.returncode:
-            raise ClusterError(f"apt-get {command[0]} failed; please install: {' '.join(missing)}")
-
-
-def _require_ports() -> None:
-    for port in PORTS:
-        with socket.socket() as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                raise ClusterError(f"port {port} is taken, perhaps by another cluster on this machine") from None
 
 
 def _unmount_below(folder: Path) -> None:

@@ -155,6 +155,16 @@ def proxy_ready() -> bool:
     return _answers(f"http://127.0.0.1:{PROXY_HEALTH_PORT}/healthz")
 
 
+def policies(layout: Layout, binaries: Path) -> list[str]:
+    """What enforces NetworkPolicies; as administrator, since no role of Kubernetes' own shows it just what it needs."""
+    return [
+        f"{binaries}/netpol",
+        f"--kubeconfig={layout.kubeconfig()}",
+        f"--hostname-override={NODE}",
+        f"--service-cluster-ip-range={SERVICE_RANGE}",
+    ]
+
+
 def _answers(url: str, *, token: str = "", authority: Path | None = None) -> bool:
     handlers: list[urllib.request.BaseHandler] = [urllib.request.ProxyHandler({})]
     if url.startswith("https:"):

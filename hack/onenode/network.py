@@ -1,16 +1,18 @@
 """The machine's side of the Pod network: packet filter rules and kernel settings, and their removal.
 
 The bridge plugin could write these rules itself, but takes them away only together with each Pod it made them for, and
-a machine that is cleaned up in a hurry does not ask it to. kube-proxy cleans up its own rules, the kubelet does not.
+a machine that is cleaned up in a hurry does not ask it to.
 """
 
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 from pathlib import Path
 from typing import Final
 
+from hack.onenode import packetfilter
 from hack.onenode.layout import BRIDGE, POD_RANGE, Layout
 
 # Pods' packets pass the machine's FORWARD chain, which Docker, for one, closes; and leave under the machine's address.
@@ -19,15 +21,9 @@ _RULES: Final = (
     ("filter", "FORWARD", ("-o", BRIDGE, "-j", "ACCEPT")),
     ("nat", "POSTROUTING", ("-s", POD_RANGE, "!", "-o", BRIDGE, "-j", "MASQUERADE")),
 )
-# The kubelet's, which nothing takes away: chains, and the rules that jump into one of them.
-_KUBELET_JUMPS: Final = (("filter", "INPUT"), ("filter", "OUTPUT"))
-_KUBELET_CHAINS: Final = (
-    ("filter", "KUBE-FIREWALL"),
-    ("filter", "KUBE-KUBELET-CANARY"),
-    ("nat", "KUBE-KUBELET-CANARY"),
-    ("mangle", "KUBE-KUBELET-CANARY"),
-    ("mangle", "KUBE-IPTABLES-HINT"),
-)
+# Chains of kube-proxy, the kubelet and the policy controller, which leave them behind; and sets of the last one.
+_CHAINS: Final = re.compile(r"KUBE-.*")
+_SETS: Final = re.compile(r"KUBE-(SRC|DST)-.*")
 # Services are routed by the packet filter, so packets between two Pods on the bridge have to pass it as well.
 _KERNEL_SETTINGS: Final = {
     "net/ipv4/ip_forward": "1",
@@ -46,17 +42,18 @@ def open_up(layout: Layout) -> None:
             _iptables(table, "-I", chain, *rule)
 
 
+def enforces() -> bool:
+    """Whether packets pass the policy controller's rules."""
+    return _iptables("filter", "-n", "-L", "KUBE-NWPLCY-DEFAULT")
+
+
 def close(layout: Layout) -> None:
-    """Undo `open_up`, and remove the bridge."""
+    """Undo `open_up`, and remove the bridge and the rules of the parts that have ended."""
     for table, chain, rule in _RULES:
         while _iptables(table, "-D", chain, *rule):
             pass
-    for program in ("iptables", "ip6tables"):
-        for table, chain in _KUBELET_JUMPS:
-            _iptables(table, "-D", chain, "-j", "KUBE-FIREWALL", program=program)
-        for table, chain in _KUBELET_CHAINS:
-            _iptables(table, "-F", chain, program=program)
-            _iptables(table, "-X", chain, program=program)
+    packetfilter.remove(_CHAINS)
+    packetfilter.remove_sets(_SETS)
     if Path(f"/sys/class/net/{BRIDGE}").exists():
         subprocess.run(["ip", "link", "delete", BRIDGE], check=True)
     if layout.kernel_settings.exists():
@@ -68,6 +65,6 @@ def _setting(name: str) -> Path:
     return Path("/proc/sys") / name
 
 
-def _iptables(table: str, *arguments: str, program: str = "iptables") -> bool:
-    done = subprocess.run([program, "-w", "-t", table, *arguments], capture_output=True, check=False)
+def _iptables(table: str, *arguments: str) -> bool:
+    done = subprocess.run(["iptables", "-w", "-t", table, *arguments], capture_output=True, check=False)
     return done.returncode == 0
