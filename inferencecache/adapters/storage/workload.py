@@ -12,6 +12,7 @@ from inferencecache.api.quantity import Quantity
 
 DEFAULT_RESOURCES: Final = {"requests": {"memory": "4Gi"}, "limits": {"memory": "8Gi"}}
 AUTOSCALING_CPU_REQUEST: Final = "250m"
+"""What a container without a CPU request asks for under an autoscaler; less, if its limit is less."""
 
 
 def declared(backend: CacheBackend) -> RemoteStorage:
@@ -33,7 +34,9 @@ def resources(backend: CacheBackend) -> dict[str, Any]:
     if backend.spec.autoscaling is not None:
         requests = wanted.get("requests") or {}
         if Quantity(requests.get("cpu", 0)).value <= 0:
-            wanted["requests"] = {**requests, "cpu": AUTOSCALING_CPU_REQUEST}
+            limit = (wanted.get("limits") or {}).get("cpu", AUTOSCALING_CPU_REQUEST)
+            within = 0 < Quantity(limit).value < Quantity(AUTOSCALING_CPU_REQUEST).value
+            wanted["requests"] = {**requests, "cpu": limit if within else AUTOSCALING_CPU_REQUEST}
     return wanted
 
 

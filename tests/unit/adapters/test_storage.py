@@ -89,6 +89,8 @@ def test_command_replaces_the_whole_argument_vector(provider: str) -> None:
         ({}, False, {}),
         ({"limits": {"memory": "1Gi"}}, True, {"limits": {"memory": "1Gi"}, "requests": {"cpu": "250m"}}),
         ({"requests": {"cpu": 0}}, True, {"requests": {"cpu": "250m"}}),
+        ({"limits": {"cpu": "1"}}, True, {"limits": {"cpu": "1"}, "requests": {"cpu": "250m"}}),
+        ({"limits": {"cpu": "100m"}}, True, {"limits": {"cpu": "100m"}, "requests": {"cpu": "100m"}}),
         ({"requests": {"cpu": "750m"}}, True, {"requests": {"cpu": "750m"}}),
         (None, True, {"requests": {"memory": "4Gi", "cpu": "250m"}, "limits": {"memory": "8Gi"}}),
     ],
