@@ -1,4 +1,4 @@
-"""The support matrix: every pair of runtime and cache over every store and in every mode, judged by admission itself.
+"""The support matrix: every pair of runtime and cache over every store and in every mode, and engines on pools.
 
 Nothing is listed by hand. The values come from the schema, the smallest backend of each combination is judged by the
 webhook's own rules with the registered adapters, and what the operator would run is asked of the reconciler.
@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import product
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from inferencecache.adapters.registry import RuntimeRegistry, StorageRegistry
 from inferencecache.api import CacheBackend
 from inferencecache.api import constants as c
 from inferencecache.api.schema import apply_defaults, object_schema
 from inferencecache.cli.reference.markdown import GENERATED, code, table
+from inferencecache.cli.reference.pool_support import pods_on_pools
 from inferencecache.controllers.cachebackend.children import children_for
 from inferencecache.controllers.cachebackend.plan import plan_for
 from inferencecache.webhooks.validation import validate_cache_backend
@@ -25,7 +26,7 @@ _INTRODUCTION = f"""\
 {GENERATED}
 
 Each cell is the answer of the admission rules to the smallest CacheBackend of that combination. Numbers are the reasons
-for which it is refused, below its table.
+for which it is refused, below its table. *On a pool* is a backend with `remoteStorage.poolBindingRef`.
 """
 _MODES: Final[dict[str, dict[str, Any]]] = {
     "Offload": {},
@@ -40,14 +41,23 @@ def support_page(runtimes: RuntimeRegistry, storage: StorageRegistry) -> str:
     """The page, in Markdown, for what is registered."""
     spec = object_schema(CacheBackend)["properties"]["spec"]["properties"]
     stores = spec["remoteStorage"]["properties"]
-    choices = [None, *product(stores["provider"]["enum"], stores["ownership"]["enum"])]
+    listed = product(stores["provider"]["enum"], stores["ownership"]["enum"])
+    choices = [None, *(Store(*one) for one in listed), Store(c.PROVIDER_MOONCAKE, c.OWNERSHIP_MANAGED, pooled=True)]
     pairs = product(spec["runtime"]["enum"], spec["type"]["enum"])
     sections = (_section(runtime, cache, choices, runtimes, storage) for runtime, cache in pairs)
-    return "\n".join([_INTRODUCTION, *sections])
+    return "\n".join([_INTRODUCTION, *sections, pods_on_pools()])
 
 
-def smallest(runtime: str, cache: str, store: tuple[str, str] | None, integration: dict[str, Any]) -> CacheBackend:
-    """The smallest backend of a combination, with the schema's defaults; `store` is (provider, ownership)."""
+class Store(NamedTuple):
+    """A remote tier; a `pooled` one is a KV cache pool's (`poolBindingRef`)."""
+
+    provider: str
+    ownership: str
+    pooled: bool = False
+
+
+def smallest(runtime: str, cache: str, store: Store | None, integration: dict[str, Any]) -> CacheBackend:
+    """The smallest backend of a combination, with the schema's defaults."""
     spec: dict[str, Any] = {
         "runtime": runtime,
         "type": cache,
@@ -57,9 +67,11 @@ def smallest(runtime: str, cache: str, store: tuple[str, str] | None, integratio
     if cache == c.TYPE_HICACHE:
         spec["hiCache"] = {"ratio": "2.0"}
     if store is not None:
-        provider, ownership = store
-        address = {"endpoint": _ADDRESS} if ownership == c.OWNERSHIP_EXTERNAL else {}
-        spec["remoteStorage"] = {"provider": provider, "ownership": ownership, **address}
+        spec["remoteStorage"] = {"provider": store.provider, "ownership": store.ownership}
+        if store.pooled:
+            spec["remoteStorage"]["poolBindingRef"] = {"name": "binding"}
+        elif store.ownership == c.OWNERSHIP_EXTERNAL:
+            spec["remoteStorage"]["endpoint"] = _ADDRESS
     metadata = {"name": "backend", "namespace": "default"}
     return CacheBackend.decode(apply_defaults(CacheBackend, {"metadata": metadata, "spec": spec}))
 
@@ -67,7 +79,7 @@ def smallest(runtime: str, cache: str, store: tuple[str, str] | None, integratio
 def _section(
     runtime: str,
     cache: str,
-    stores: list[tuple[str, str] | None],
+    stores: list[Store | None],
     runtimes: RuntimeRegistry,
     storage: StorageRegistry,
 ) -> str:
@@ -81,9 +93,15 @@ def _section(
             numbers = sorted(refusals.index(refusal) + 1 for refusal in found)
             answers.append(", ".join(map(str, numbers)) or "yes")
         runs = _runs(smallest(runtime, cache, store, {}), runtimes, storage) if answers[0] == "yes" else ""
-        rows.append([" ".join(map(code, store)) if store else "none", *answers, runs])
+        rows.append([_name(store), *answers, runs])
     reasons = "".join(f"{number}. {text}\n" for number, text in enumerate(refusals, 1))
     return f"## {runtime} with {cache}\n\n{table(['Store', *_MODES, 'The operator runs'], rows)}\n{reasons}"
+
+
+def _name(store: Store | None) -> str:
+    if store is None:
+        return "none"
+    return f"{code(store.provider)} {code(store.ownership)}{', on a pool' if store.pooled else ''}"
 
 
 def _refusals(backend: CacheBackend, runtimes: RuntimeRegistry) -> Iterator[str]:

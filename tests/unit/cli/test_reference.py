@@ -95,15 +95,31 @@ def test_the_matrix_says_what_admission_says(pair: tuple[str, str]) -> None:
     for provider in ("Redis", "LMCacheServer", "Mooncake"):
         for ownership in ("Managed", "External"):
             expected[f"`{provider}` `{ownership}`"] = over_one if provider in stores else "----"
+    expected["`Mooncake` `Managed`, on a pool"] = expected["`Mooncake` `Managed`"]
     lines = [line.strip("|").split("|") for line in section.splitlines() if line.startswith("| ")][1:]
     answers = {cells[0].strip(): "".join("y" if c.strip() == "yes" else "-" for c in cells[1:5]) for cells in lines}
     assert answers == expected
 
 
+def test_the_matrix_says_which_engines_can_be_given_a_pool_by_a_label() -> None:
+    section = support_page(*load_adapters()).partition("## Pods with the label ")[2]
+    told, _, transports = section.partition("Whether it is admitted")
+    assert row(told, "vLLM")[1:] == [
+        f'`--kv-transfer-config {{"kv_connector":"MooncakeStoreConnector","kv_role":"{role}"}}`'
+        for role in ("kv_both", "kv_producer", "kv_consumer")
+    ]
+    assert "AscendStoreConnector" in told
+    assert row(told, "SGLang")[1:3] == ["`--hicache-storage-backend mooncake --enable-hierarchical-cache`"] * 2
+    lines = [[cell.strip() for cell in line.strip("|").split("|")] for line in transports.splitlines() if "| " in line]
+    answers = {cells[0]: dict(zip(lines[0][1:], cells[1:], strict=True)) for cells in lines[1:]}
+    assert set(answers["`vLLM`"].values()) == set(answers["`SGLang`"].values()) == {"yes"}
+    assert {protocol for protocol, answer in answers["`vLLM` `ascend`"].items() if answer == "yes"} == {"`CANN`"}
+
+
 def test_every_refusal_of_the_matrix_has_its_reason() -> None:
     for section in support_page(*load_adapters()).split("\n## ")[1:]:
         lines = section.splitlines()
-        cells = [c.strip() for line in lines if line.startswith("| ") for c in line.strip("|").split("|")[1:5]]
+        cells = [c.strip() for line in lines if line.startswith("| ") for c in line.strip("|").split("|")[1:]]
         numbers = {int(n) for cell in cells for n in cell.split(",") if n.strip().isdigit()}
         assert numbers == {int(line.partition(".")[0]) for line in lines if line[:1].isdigit()}
 
