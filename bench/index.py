@@ -29,6 +29,7 @@ from pathlib import Path
 from typing import Final
 
 from inferencecache.server.index import Holds, PrefixIndex, Query, Report, Scope, Stats
+from inferencecache.server.services import SETTLE_SLICE
 
 SECOND: Final = 1_000_000
 NOW_US: Final = 1_700_000_000 * SECOND
@@ -38,7 +39,9 @@ MEMORY_BATCHES: Final = ((8, 1000), (8, 64), (8, 4), (32, 1000))
 
 
 class Rules:
-    """One policy for all: half an hour, LRU, no quota."""
+    """One policy for all: half an hour, LRU, no quota at first."""
+
+    quota: int | None = None
 
     def ttl_us(self, tenant: str) -> int:
         return 1800 * SECOND
@@ -47,7 +50,7 @@ class Rules:
         return False
 
     def max_entries(self, tenant: str) -> int | None:
-        return None
+        return self.quota
 
 
 def hashes(number: int, width: int = 8) -> list[bytes]:
@@ -207,10 +210,12 @@ def steps(size: int) -> dict[str, float]:
     pages = index.dump()
     dump = max(each([lambda: next(pages)] * (size // 64)))
     clear = each([lambda: index.clear(tenant=SCOPE.tenant, model=SCOPE.model, replica_id="replica-0")])[0]
+    settle = max(settled(index))
     end_us = NOW_US + 3600 * SECOND + size * 1000
     turns = index.sweep(end_us, 1000)
     sweep = max(each([lambda: next(turns)] * (size // 1000)))
     collection = min(each([gc.collect] * 3))
+    quota = first_quota(size)
     index = filled(at_one_instant=True)
     late = report("replica-0", hashes(1), NOW_US + 1)
     first_eviction = each([lambda: index.ingest(late, NOW_US)])[0]
@@ -221,7 +226,28 @@ def steps(size: int) -> dict[str, float]:
         "step of a sweep (1,000 holds)": sweep,
         "first eviction when all were seen at one instant": first_eviction,
         "ALL_CLEARED of a replica with an eighth of the holds": clear,
+        "step of freeing it": settle,
+        "report, or step after it, that brings 8 replicas of the same keys to half": quota,
     }
+
+
+def settled(index: PrefixIndex) -> Iterator[float]:
+    """Milliseconds of each step in which `index` does what it has put off, as large as the server's."""
+    while index.unsettled:
+        start = time.process_time()
+        index.settle(SETTLE_SLICE)
+        yield (time.process_time() - start) * 1e3
+
+
+def first_quota(size: int) -> float:
+    """The longest step, in milliseconds, of bringing a tenant to half of what it has."""
+    rules = Rules()
+    index = PrefixIndex(rules, capacity=0)
+    for one in reports(size // REPLICAS, 64):
+        for number in range(REPLICAS):
+            index.ingest(one._replace(replica_id=f"replica-{number}"), NOW_US)
+    rules.quota = size // REPLICAS // 2
+    return max(*each([lambda: index.ingest(report("replica-0", hashes(64), NOW_US), NOW_US)]), *settled(index))
 
 
 def resident() -> int:

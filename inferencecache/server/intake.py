@@ -59,7 +59,17 @@ class State:
 class Intake:
     """The only writer of `State`. All methods belong to the event loop that owns the index."""
 
-    def __init__(self, state: State, *, metrics: ServerMetrics, faults: Faults, wall_us: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        state: State,
+        *,
+        metrics: ServerMetrics,
+        faults: Faults,
+        wall_us: Callable[[], int],
+        put_off: Callable[[], None],
+    ) -> None:
+        """`put_off` is called when the index has put off some of its work."""
+        self._put_off = put_off
         self._state = state
         self._metrics = metrics
         self._faults = faults
@@ -145,6 +155,7 @@ class Intake:
             now_us = self._wall_us()
             reading = reports.read(update, now_us)
             self._state.index.ingest(reading.report, now_us)
+            self._note_what_was_put_off()
             self._state.events.reported(update, reading.report.timestamp_us)
         except Exception as error:
             self._faults.record("ReportCacheState", error)
@@ -158,9 +169,14 @@ class Intake:
         try:
             if reports.apply(event, self._state.index, self._wall_us()):
                 self._metrics.clamped_timestamps.inc()
+            self._note_what_was_put_off()
             self._state.events.published(event)
         except Exception as error:
             self._faults.record("PublishEvent", error)
+
+    def _note_what_was_put_off(self) -> None:
+        if self._state.index.unsettled:
+            self._put_off()
 
     def _policy(self, body: bytes) -> Callable[[], None]:
         document = policy.parse(body)

@@ -142,7 +142,7 @@ async def serve(settings: ServerSettings, stop: asyncio.Event, listening: asynci
         grpc = await stack.enter_async_context(
             rpc.serving(methods_of(services, ingestion), sockets.grpc, tls=pair.context if pair else None)
         )
-        await stack.enter_async_context(_sweeping(services))
+        await stack.enter_async_context(_tidying(services))
         metrics.grpc_tls_enabled.set(1 if pair else 0)
         metrics.up.set(1)
         ready.set()
@@ -285,8 +285,8 @@ def _announce(settings: ServerSettings, ports: Ports, *, tls: bool) -> None:
 
 
 @asynccontextmanager
-async def _sweeping(services: Services) -> AsyncIterator[None]:
-    """Remove expired holds every minute."""
+async def _tidying(services: Services) -> AsyncIterator[None]:
+    """Remove expired holds every minute, and do what the index puts off."""
 
     async def sweep() -> None:
         while True:
@@ -294,8 +294,9 @@ async def _sweeping(services: Services) -> AsyncIterator[None]:
             await services.sweep()
 
     async with asyncio.TaskGroup() as group:
-        task = group.create_task(sweep(), name="sweep")
+        tasks = [group.create_task(sweep(), name="sweep"), group.create_task(services.settle(), name="settle")]
         try:
             yield
         finally:
-            task.cancel()
+            for task in tasks:
+                task.cancel()

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable
-from typing import Final
+from typing import Final, NoReturn
 
 from inferencecache import tracing
 from inferencecache.server import probe, warm
@@ -35,6 +35,8 @@ from inferencecache.wire.v1alpha1 import inferencecache_pb2 as pb
 
 SWEEP_SLICE: Final = 500
 """Holds removed before other work gets its turn."""
+SETTLE_SLICE: Final = 1000
+"""Holds that the index looks at for what it put off, before other work gets its turn."""
 
 
 class Services:
@@ -62,11 +64,13 @@ class Services:
         self._topologies = PDRouter(index, policies)
         self._events = EventHub()
         self._metrics_observers = 0
+        self._put_off = asyncio.Event()
         self._intake = Intake(
             State(index, policies, templates, self._topologies, self._events),
             metrics=metrics,
             faults=self._faults,
             wall_us=clock.wall_us,
+            put_off=self._put_off.set,
         )
         workers = Workers()
         self._renderer = Renderer(templates, tokenizer=tokenizer, workers=workers, block_size=block_size)
@@ -207,6 +211,18 @@ class Services:
         except Exception as error:
             self._faults.record("sweep", error)
         return removed
+
+    async def settle(self) -> NoReturn:
+        """Do what the index puts off as soon as it does, giving way to other work in between. Never raises."""
+        while True:
+            await self._put_off.wait()
+            self._put_off.clear()
+            try:
+                while self._index.unsettled:
+                    self._index.settle(SETTLE_SLICE)
+                    await asyncio.sleep(0)
+            except Exception as error:
+                self._faults.record("settle", error)
 
 
 async def _then(pending: asyncio.Future[None], acknowledged: pb.Ack) -> pb.Ack:

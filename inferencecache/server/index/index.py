@@ -5,8 +5,10 @@ the end of every ingest: the tenant's quota of distinct keys first, then the cap
 lookups at once and cleared away by `sweep`.
 
 No operation looks at more of the index than it is about: counts are kept as things change, removals go through the
-partitions of one model, and evictions take their victims from ordered structures. What has to do more (a sweep, a
-dump, a quota that was lowered far) does it in slices.
+partitions of one model, and evictions take their victims from ordered structures. What has to do more does it in
+slices: a sweep and a dump when asked for the next one, and what an operation puts off when told to `settle`. Put off
+are bringing a tenant to its quota that is far over it, and freeing a large replica that was cleared: no answer names it
+any more, but until then the counts of distinct keys have its keys in them.
 
 The reserved tenant is invisible to everyone else: it neither counts nor is counted.
 """
@@ -36,14 +38,17 @@ from inferencecache.server.index.model import (
     TenantRules,
 )
 from inferencecache.server.index.oldest_first import OldestFirst
-from inferencecache.server.index.partition import Change, Lane, Partition
+from inferencecache.server.index.partition import Change, Lane, Partition, Remains
 from inferencecache.server.index.ranking import Found, Moment, Ranker
-from inferencecache.server.index.tree import ModelNode, ScopeNode, StatsRow, Tree
+from inferencecache.server.index.recency import Recency
+from inferencecache.server.index.tree import ModelNode, ScopeNode, StatsRow, TenantNode, Tree
 
 MAX_AHEAD_US: Final = 5_000_000
 
-QUOTA_SLICE: Final = 4096
-"""Holds a single ingest removes at most for a quota, about, unless it brought more keys itself."""
+QUOTA_SLICE: Final = 2048
+"""Holds a single ingest looks at or removes at most for a quota, about, unless it brought more keys itself."""
+CLEARED_AT_ONCE: Final = 2048
+"""Holds of a cleared replica that need not wait until the index settles."""
 
 _T1: Final = 1
 _T3: Final = 3
@@ -53,6 +58,8 @@ _REMEMBERED_MODELS: Final = 1000
 _SWEPT_LANES: Final = 1000
 """Replicas that a sweep looks at in one go."""
 _STEPS_PER_CREDIT: Final = 64
+_LANES_PER_HOLD: Final = 16
+"""Replicas that can be asked whether they hold a key in the time in which one hold is removed."""
 
 
 def _ignore(_: Eviction) -> None:
@@ -86,6 +93,9 @@ class PrefixIndex:
         self._keys_by_model: dict[str, int] = {}
         self._cap_order: OldestFirst[Lane] = OldestFirst()
         self._stepped_over: dict[str, set[Lane]] = {}
+        self._departed: dict[Remains, None] = {}
+        self._discarded: list[Recency] = []
+        self._over_quota: dict[str, None] = {}
         self._token_counts: dict[int, int] = {}
 
     def ingest(self, report: Report, now_us: int) -> None:
@@ -103,9 +113,12 @@ class PrefixIndex:
             if report.stats is not None:
                 model.stats[report.replica_id] = StatsRow(_sound(report.stats), at_us, at_us)
             self._tree.shrink_model(model)
+        brought = sum(len(holds.hashes) for holds in usable)
         if report.tenant != RESERVED_TENANT:
-            self._keep_to_quota(report.tenant, sum(len(holds.hashes) for holds in usable))
+            self._keep_to_quota(report.tenant, QUOTA_SLICE, brought)
         self._keep_to_capacity()
+        # Else who reports and clears all the time would fill the memory faster than it is freed.
+        self._free(brought)
 
     def evict(self, *, tenant: str, model: str, replica_id: str, prefix_hash: bytes, adapter_id: str) -> int:
         """Drop a replica's holds of one prefix under all hash schemes; returns how many there were.
@@ -139,9 +152,22 @@ class PrefixIndex:
         for partition in node.partitions():
             lane = partition.lanes.get(replica_id)
             if lane is not None:
-                self._remove(lane, None)
+                self._depart(lane)
+        self._free(CLEARED_AT_ONCE)
         if had_stats:
             self._tree.shrink_model(node)
+
+    @property
+    def unsettled(self) -> bool:
+        """Whether something was put off that `settle` has to do."""
+        return bool(self._departed or self._discarded or self._over_quota)
+
+    def settle(self, most: int) -> None:
+        """Do some of what was put off, about as much as `most` holds need."""
+        done = self._free(most)
+        for tenant in list(self._over_quota):
+            if done < most:
+                done += self._keep_to_quota(tenant, most - done)
 
     def match(self, query: Query, now_us: int) -> Outcome:
         """Answer a routing question (spec 06 §6.5).
@@ -261,16 +287,57 @@ class PrefixIndex:
         if model.tenant.name != RESERVED_TENANT:
             self._cap_order.offer(lane, at_us)
 
-    def _remove(self, lane: Lane, hashes: Iterable[bytes] | None) -> int:
-        """Drop some of a lane's holds, or all with `None`; returns how many."""
+    def _remove(self, lane: Lane, hashes: Iterable[bytes]) -> int:
+        """Drop some of a lane's holds; returns how many."""
         partition = lane.partition
-        change = partition.remove_lane(lane) if hashes is None else partition.remove(lane, hashes)
+        change = partition.remove(lane, hashes)
         self._count(partition, lane.replica_id, change)
         if not lane.recency.stamps:
-            self._cap_order.withdraw(lane)
-            self._stepped_over.get(partition.tenant, set()).discard(lane)
-            self._tree.shrink(partition)
+            self._forget(lane)
         return -change.holds
+
+    def _depart(self, lane: Lane) -> None:
+        """Drop all of a lane's holds, which are freed later."""
+        holds = len(lane.recency.stamps)
+        self._departed[lane.partition.depart(lane)] = None
+        self._count(lane.partition, lane.replica_id, Change(-holds, 0))
+        self._forget(lane)
+
+    def _forget(self, lane: Lane) -> None:
+        """Remember nothing of a lane that has left its partition, nor of the partition with its last lane."""
+        partition = lane.partition
+        self._cap_order.withdraw(lane)
+        self._stepped_over.get(partition.tenant, set()).discard(lane)
+        if not partition.lanes:
+            # There are keys left if all who hold them have departed.
+            self._count(partition, lane.replica_id, Change(0, -len(partition.keys)))
+            self._discarded += self._tree.shrink(partition)
+
+    def _free(self, most: int, tenant: str | None = None) -> int:
+        """Free about `most` holds of replicas that have departed, of all tenants or one; returns how many they were.
+
+        The last ones first, as a replica of a few holds need not wait for one of a million.
+        """
+        freed = 0
+        while freed < most and (remains := self._next_departed(tenant)) is not None:
+            change = remains.free(most - freed)
+            freed -= change.holds
+            if not change.holds:
+                del self._departed[remains]
+            elif not remains.partition.abandoned:
+                self._count(remains.partition, remains.replica_id, Change(0, change.keys))
+        while freed < most and self._discarded and tenant is None:
+            taken = self._discarded[-1].take(most - freed)
+            freed += len(taken)
+            if not taken:
+                self._discarded.pop()
+        return freed
+
+    def _next_departed(self, tenant: str | None) -> Remains | None:
+        for remains in reversed(self._departed):
+            if tenant is None or (remains.partition.tenant == tenant and not remains.partition.abandoned):
+                return remains
+        return None
 
     def _count(self, partition: Partition, replica_id: str, change: Change) -> None:
         self._tree.count(partition, replica_id, change)
@@ -308,31 +375,52 @@ class PrefixIndex:
             return Code.UNKNOWN_MODEL
         return Code.NONE if scope.hash_scheme in model.scopes else Code.UNKNOWN_HASH_SCHEME
 
-    def _keep_to_quota(self, name: str, brought: int) -> None:
+    def _keep_to_quota(self, name: str, most: int, brought: int = 0) -> int:
         """Evict a tenant's keys over its quota, those first whose newest holder is oldest (spec 06 §6.4).
 
-        A quota lowered by more than a slice is reached over the next ingests.
+        Looks at about `most` holds, or evicts twice as many keys as were `brought`; a quota that takes more is reached
+        as the index settles, and over the next ingests. Returns how many holds it looked at.
         """
+        self._over_quota.pop(name, None)
         tenant = self._tree.tenants.get(name)
         if tenant is None:
-            return
+            return 0
         quota = self._rules.max_entries(name)
         if quota is None:
-            tenant.forget_key_orders()
-            return
-        excess = tenant.keys - max(quota, 0)
-        if excess <= 0:
-            return
+            self._discarded += tenant.forget_key_orders()
+            return 0
+        allowed = max(quota, 0)
+        if tenant.keys <= allowed:
+            return 0
+        # Keys that only departed replicas had are counted still, and must not cost the tenant any others.
         orders = tenant.order_keys()
-        evicted = removed = 0
-        while evicted < excess and (removed < QUOTA_SLICE or evicted < 2 * brought) and (victim := orders.oldest()):
+        most = max(most, 2 * brought)
+        work = self._free(most, name)
+        if self._next_departed(name) is None:
+            work += orders.merge(most - work)
+            if orders.made:
+                work += self._evict_keys(tenant, tenant.keys - allowed, most, brought)
+        if tenant.keys > allowed:
+            self._over_quota[name] = None
+        return work
+
+    def _evict_keys(self, tenant: TenantNode, excess: int, most: int, brought: int) -> int:
+        victims: dict[Partition, list[bytes]] = {}
+        evicted = holds = 0
+        orders = tenant.order_keys()
+        while evicted < excess and (holds < most or evicted < 2 * brought) and (victim := orders.oldest()):
             order, prefix_hash = victim
             order.recency.discard(prefix_hash)
-            for lane in list(order.partition.lanes.values()):
-                if prefix_hash in lane.recency.stamps:
-                    removed += self._remove(lane, (prefix_hash,))
+            partition = order.partition
+            victims.setdefault(partition, []).append(prefix_hash)
+            holds += 1 + partition.shared.get(prefix_hash, 0) + len(partition.lanes) // _LANES_PER_HOLD
             evicted += 1
-        self._tell(EvictionReason.OVER_ENTRIES, name, evicted)
+        for partition, hashes in victims.items():
+            for lane in list(partition.lanes.values()):
+                if held := list(filter(lane.recency.stamps.__contains__, hashes)):
+                    self._remove(lane, held)
+        self._tell(EvictionReason.OVER_ENTRIES, tenant.name, evicted)
+        return holds
 
     def _keep_to_capacity(self) -> None:
         """Evict holds over the cap: by use where the tenant counts it, then the oldest (spec 06 §6.4).

@@ -9,24 +9,26 @@ one. So a prefix that one replica holds costs two dict entries, one list slot an
 
 Credits are per hold, survive further reports of the prefix, and go with the hold (spec 06 §3.1 step 15, §6.2).
 
-A partition of a tenant that had to be held to its quota also keeps the order of its **keys**: each by the instant of
-its newest holder (spec 06 §6.4).
+A lane that is cleared **departs** as a whole: it leaves its partition at once, so that nobody finds it, and what it
+held (`Remains`) is taken apart in steps. Until then `keys` and `shared` count it as a holder like others. A partition
+whose last lane has left is **abandoned**: nobody asks it any more.
+
+A partition of a tenant that had to be held to its quota also keeps the order of its keys (`key_orders`).
 """
 
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Final, NamedTuple
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, NamedTuple
 
-from inferencecache.server.index.oldest_first import OldestFirst, Source
-from inferencecache.server.index.recency import Recency, seen_us
+from inferencecache.server.index.oldest_first import Source
+from inferencecache.server.index.recency import Recency
 from inferencecache.server.index.sequences import Sequences
 
 if TYPE_CHECKING:
+    from inferencecache.server.index.key_orders import KeyOrder
     from inferencecache.server.index.tree import ScopeNode
-
-_NO_TIER: Final = 1  # where a recency is asked for instants only
 
 
 class Change(NamedTuple):
@@ -53,77 +55,40 @@ class Lane(Source):
         own = self.token_counts.get(prefix_hash)
         return self.partition.keys[prefix_hash] if own is None else own
 
+    def walk(self) -> Iterator[list[tuple[bytes, int]]]:
+        """What the lane holds, in groups, while that changes (`Recency.walk`); ends when the lane departs."""
+        recency = self.recency
+        for group in recency.walk():
+            if self.recency is not recency:
+                return
+            yield group
 
-class KeyOrder(Source):
-    """A partition's keys, each by the instant of its newest holder; tells `queue` of keys that became older."""
 
-    __slots__ = ("_partition", "_queue")
+class Remains:
+    """What a lane held that has left its partition."""
 
-    def __init__(self, partition: Partition, queue: OldestFirst[KeyOrder]) -> None:
-        super().__init__(partition.rank, "", Recency())
-        self._partition = partition
-        self._queue = queue
-        lanes = list(partition.lanes.values())
-        if len(lanes) == 1:
-            self.recency = lanes[0].recency.copy()
-        else:
-            self._merge(lanes)
-        if oldest := self.recency.oldest():
-            queue.offer(self, oldest[0])
+    __slots__ = ("_credits", "_recency", "_token_counts", "partition", "replica_id")
 
-    @property
-    def partition(self) -> Partition:
-        """Whose keys these are."""
-        return self._partition
+    def __init__(self, partition: Partition, lane: Lane) -> None:
+        self.partition = partition
+        self.replica_id = lane.replica_id
+        self._recency = lane.recency
+        self._token_counts = lane.token_counts
+        self._credits = lane.credits
 
-    def follow(self, hashes: list[bytes], before: list[int | None], at_us: int) -> None:
-        """Take in that one replica, which last reported `hashes` at `before`, has just reported them at `at_us`."""
-        known = self.recency.stamps
-        later: list[bytes] = []
-        for prefix_hash, old in zip(hashes, before, strict=True):
-            newest = known.get(prefix_hash)
-            if newest is None or seen_us(newest) < at_us:
-                later.append(prefix_hash)
-            elif old is not None and seen_us(old) == seen_us(newest) != at_us:
-                self._settle(prefix_hash)
-        if later:
-            self.recency.put(later, at_us, _NO_TIER)
-            self._queue.offer(self, at_us)
-
-    def lose(self, prefix_hash: bytes, stamp: int) -> None:
-        """Take in that a hold with `stamp` has gone."""
-        newest = self.recency.stamps.get(prefix_hash)
-        if newest is not None and seen_us(newest) == seen_us(stamp):
-            self._settle(prefix_hash)
-
-    def _settle(self, prefix_hash: bytes) -> None:
-        """Find the newest holder of a key again, after the one it had has gone or moved back."""
-        stamps = [lane.recency.stamps.get(prefix_hash) for lane in self._partition.lanes.values()]
-        instants = [seen_us(stamp) for stamp in stamps if stamp is not None]
-        if instants:
-            at_us = max(instants)
-            self.recency.put([prefix_hash], at_us, _NO_TIER)
-            self._queue.offer(self, at_us)
-        else:
-            self.recency.discard(prefix_hash)
-
-    def _merge(self, lanes: list[Lane]) -> None:
-        newest: dict[bytes, int] = {}
-        for lane in lanes:
-            for prefix_hash, stamp in lane.recency.stamps.items():
-                if newest.get(prefix_hash, stamp) <= stamp:
-                    newest[prefix_hash] = stamp
-        by_instant: dict[int, list[bytes]] = {}
-        for prefix_hash, stamp in newest.items():
-            by_instant.setdefault(seen_us(stamp), []).append(prefix_hash)
-        for at_us, hashes in by_instant.items():
-            self.recency.put(hashes, at_us, _NO_TIER)
+    def free(self, most: int) -> Change:
+        """Give up about `most` holds; the change of the partition has no holds in it when nothing was left."""
+        taken = self._recency.take(most)
+        for remembered in filter(None, (self._token_counts, self._credits)):
+            for prefix_hash in taken:
+                remembered.pop(prefix_hash, None)
+        return Change(-len(taken), -self.partition.lose(taken))
 
 
 class Partition:
     """`keys` maps each prefix to its tokens; `shared` counts the further holders of those with more than one."""
 
-    __slots__ = ("adapter_id", "key_order", "keys", "lanes", "rank", "scope", "shared")
+    __slots__ = ("abandoned", "adapter_id", "key_order", "keys", "lanes", "rank", "scope", "shared")
 
     def __init__(self, scope: ScopeNode, adapter_id: str) -> None:
         self.scope = scope
@@ -133,6 +98,7 @@ class Partition:
         self.keys: dict[bytes, int] = {}
         self.shared: dict[bytes, int] = {}
         self.key_order: KeyOrder | None = None
+        self.abandoned = False
 
     @property
     def tenant(self) -> str:
@@ -184,20 +150,26 @@ class Partition:
             del self.lanes[lane.replica_id]
         return Change(-holds, -keys)
 
-    def remove_lane(self, lane: Lane) -> Change:
-        """Drop all holds of one replica, and its lane."""
+    def depart(self, lane: Lane) -> Remains:
+        """Take a lane out with all it holds, which stays counted among `keys` and `shared` until it is freed."""
         del self.lanes[lane.replica_id]
-        stamps = lane.recency.stamps
-        lane.recency = Recency(Sequences())
+        remains = Remains(self, lane)
+        # Whoever is walking through the lane finds nothing more in it.
+        lane.recency = Recency()
+        lane.token_counts = {}
+        lane.credits = Counter()
+        return remains
+
+    def lose(self, stamps: dict[bytes, int]) -> int:
+        """Count one holder less of each of these prefixes, after it has gone; returns how many had no other."""
         if self.key_order is not None:
-            keys = sum(self._lose(prefix_hash, stamp) for prefix_hash, stamp in stamps.items())
-            return Change(-len(stamps), -keys)
+            return sum(self._lose(prefix_hash, stamp) for prefix_hash, stamp in stamps.items())
         elsewhere = self.shared.keys() & stamps.keys()
         for prefix_hash in elsewhere:
             self._lose(prefix_hash, stamps[prefix_hash])
         own = stamps.keys() - elsewhere if elsewhere else stamps.keys()
-        deque(map(self.keys.__delitem__, own), maxlen=0)  # a replica has many, and an engine's restart clears them all
-        return Change(-len(stamps), -len(own))
+        deque(map(self.keys.__delitem__, own), maxlen=0)
+        return len(own)
 
     def _lose(self, prefix_hash: bytes, stamp: int) -> bool:
         """Count one holder less, after it has gone; returns whether it was the last."""

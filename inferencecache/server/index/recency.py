@@ -21,7 +21,8 @@ collector does not look into dicts and tuples of such things. It would otherwise
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
+from collections.abc import Iterator
 from heapq import heapify, heappop, heappush, heapreplace
 from itertools import islice
 from typing import Final
@@ -164,18 +165,42 @@ class Recency:
             self._newest = max(self._batches, default=None)
         return None if self._newest is None else self._newest >> _SEEN_SHIFT
 
-    def copy(self) -> Recency:
-        """The same prefixes, none kept, to be changed independently."""
-        twin = Recency()
-        twin.stamps = self.stamps.copy()
-        twin._batches = {stamp: tuple(batch) for stamp, batch in self._batches.items()}
-        twin._dead = self._dead.copy()
-        twin._waiting = [stamp for stamp in self._batches if not stamp & _KEPT]
-        heapify(twin._waiting)
-        twin._kept = self._kept.copy()
-        twin._newest = self._newest
-        twin.release_kept()
-        return twin
+    def walk(self) -> Iterator[list[tuple[bytes, int]]]:
+        """All prefixes with their stamps, in groups of less than twice `BATCH`, while others come and go.
+
+        What is there throughout is met, as it is when its turn comes, and hardly ever twice.
+        """
+        groups = {stamp: tuple(batch) for stamp, batch in self._batches.items()}
+        for stamp, group in groups.items():
+            met = []
+            for prefix_hash in group:
+                now = self.stamps.get(prefix_hash)
+                # Where it has moved, another group has it, unless it did so since the beginning.
+                if now == stamp or (now is not None and self._batches[now] is not groups.get(now)):
+                    met.append((prefix_hash, now))
+            yield met
+
+    def take(self, most: int) -> dict[bytes, int]:
+        """Remove about `most` prefixes, at least one if there is any, and return their stamps.
+
+        For a recency that is at its end: after this, nothing but its `stamps` and `take` is of use. Freeing all of it
+        at once would take too long.
+        """
+        taken: dict[bytes, int] = {}
+        stamps = self.stamps
+        passed = 0
+        while self._batches and passed < most:
+            stamp, batch = self._batches.popitem()
+            passed += len(batch)
+            taken.update((prefix_hash, stamp) for prefix_hash in batch if stamps.get(prefix_hash) == stamp)
+            self._dead.pop(stamp, None)
+            if self.sequences is not None:
+                self.sequences.drop(stamp)
+        deque(map(stamps.__delitem__, taken), maxlen=0)
+        del self._waiting[-2 * passed :]
+        del self._kept[-2 * passed :]
+        del self._front[-2 * passed :]
+        return taken
 
     def _put(self, hashes: list[bytes], at_us: int, tier: int) -> list[int | None]:
         stamp = self._batch_with_room(at_us << _SEEN_SHIFT | tier)

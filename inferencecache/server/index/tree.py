@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from inferencecache.server.index.key_orders import KeyOrders
 from inferencecache.server.index.model import Scope, Stats
-from inferencecache.server.index.oldest_first import OldestFirst
-from inferencecache.server.index.partition import Change, KeyOrder, Lane, Partition
+from inferencecache.server.index.partition import Change, Lane, Partition
+from inferencecache.server.index.recency import Recency
 
 
 class StatsRow(NamedTuple):
@@ -61,27 +62,23 @@ class TenantNode:
         self.name = name
         self.keys = 0
         self.models: dict[str, ModelNode] = {}
-        self.key_orders: OldestFirst[KeyOrder] | None = None
+        self.key_orders: KeyOrders | None = None
 
     def partitions(self) -> Iterator[Partition]:
         """All partitions; the caller may remove those it has been given."""
         for model in list(self.models.values()):
             yield from model.partitions()
 
-    def order_keys(self) -> OldestFirst[KeyOrder]:
+    def order_keys(self) -> KeyOrders:
         """The order of the tenant's keys, kept from now on."""
         if self.key_orders is None:
-            self.key_orders = OldestFirst()
-            for partition in self.partitions():
-                partition.key_order = KeyOrder(partition, self.key_orders)
+            self.key_orders = KeyOrders(self.partitions())
         return self.key_orders
 
-    def forget_key_orders(self) -> None:
-        """Keep no order of keys any longer."""
-        if self.key_orders is not None:
-            self.key_orders = None
-            for partition in self.partitions():
-                partition.key_order = None
+    def forget_key_orders(self) -> list[Recency]:
+        """Keep no order of keys any longer; returns what is left to be freed."""
+        orders, self.key_orders = self.key_orders, None
+        return [] if orders is None else [left for partition in self.partitions() for left in orders.remove(partition)]
 
 
 class Tree:
@@ -119,7 +116,7 @@ class Tree:
         if partition is None:
             partition = scope.partitions[adapter_id] = Partition(scope, adapter_id)
             if model.tenant.key_orders is not None:
-                partition.key_order = KeyOrder(partition, model.tenant.key_orders)
+                model.tenant.key_orders.add(partition)
         lane = partition.lanes.get(replica_id)
         if lane is None:
             lane = partition.lanes[replica_id] = Lane(partition, replica_id)
@@ -136,18 +133,17 @@ class Tree:
         else:
             scope.serving.pop(replica_id, None)
 
-    def shrink(self, partition: Partition) -> None:
-        """Take a partition away that has no holds left, and what is empty above it."""
-        if partition.lanes:
-            return
+    def shrink(self, partition: Partition) -> list[Recency]:
+        """Take a partition away that has no lanes left, and what is empty above it; returns what there is to free."""
         scope = partition.scope
         tenant = scope.model.tenant
         del scope.partitions[partition.adapter_id]
-        if partition.key_order is not None and tenant.key_orders is not None:
-            tenant.key_orders.withdraw(partition.key_order)
+        partition.abandoned = True
+        left = [] if tenant.key_orders is None else tenant.key_orders.remove(partition)
         if not scope.partitions:
             del scope.model.scopes[scope.hash_scheme]
             self.shrink_model(scope.model)
+        return left
 
     def shrink_model(self, model: ModelNode) -> None:
         """Take a model away that has neither holds nor stats left, and its tenant with the last model."""

@@ -76,16 +76,23 @@ def _replica_rows(tenant: TenantNode) -> list[ReplicaRow]:
 def _dump_lane(lane: Lane) -> Iterator[Report]:
     partition = lane.partition
     tenant, model, hash_scheme, adapter_id = partition.rank
-    hashes = list(lane.recency.stamps)
-    for start in range(0, len(hashes), DUMP_SLICE):
-        together: dict[int, list[bytes]] = {}
-        for prefix_hash in hashes[start : start + DUMP_SLICE]:
-            stamp = lane.recency.stamps.get(prefix_hash)
-            if stamp is not None:
-                together.setdefault(stamp, []).append(prefix_hash)
+    together: dict[int, list[bytes]] = {}
+    gathered = 0
+
+    def written() -> list[Report]:
+        """What was gathered, as it must be before the first of it leaves: the index may change then."""
         reports = []
         for stamp, held in together.items():
-            counts = list(map(lane.tokens, held))
-            holds = Holds(adapter_id, tier_of(stamp), held, counts)
+            holds = Holds(adapter_id, tier_of(stamp), held, list(map(lane.tokens, held)))
             reports.append(Report(lane.replica_id, tenant, model, hash_scheme, seen_us(stamp), (holds,), None))
-        yield from reports  # made before the first one leaves, as the index may change then
+        together.clear()
+        return reports
+
+    for group in lane.walk():
+        for prefix_hash, stamp in group:
+            together.setdefault(stamp, []).append(prefix_hash)
+        gathered += len(group)
+        if gathered >= DUMP_SLICE:
+            gathered = 0
+            yield from written()
+    yield from written()

@@ -38,7 +38,9 @@ class Server:
         index = PrefixIndex(policies)
         self.metrics = metrics
         self.state = State(index, policies, TemplateStore(), PDRouter(index, policies), EventHub())
-        self.intake = Intake(self.state, metrics=metrics, faults=Faults(metrics), wall_us=lambda: now_us)
+        self.intake = Intake(
+            self.state, metrics=metrics, faults=Faults(metrics), wall_us=lambda: now_us, put_off=lambda: None
+        )
 
     def holds(self) -> int:
         return self.state.index.snapshot().total_prefixes

@@ -704,6 +704,21 @@ async def test_a_sweep_removes_what_has_expired_and_gives_way_in_between() -> No
     assert server.total("inferencecache_index_evictions_total", reason="ttl") == 5000
 
 
+async def test_what_the_index_puts_off_is_done_in_the_background_in_turns_with_other_work() -> None:
+    server = Server()
+    for replica, first in (("large", 0), ("small", 9_000)):
+        server.report(replica, *(_entry(b"%d" % number) for number in range(first, 10_000)))
+    counted = set()
+    async with asyncio.TaskGroup() as group:
+        settling = group.create_task(server.services.settle())
+        server.event(pb.CacheEvent.ALL_CLEARED, "large")
+        while (keys := server.snapshot()["totalPrefixes"]) > 1000:
+            counted.add(keys)
+            await asyncio.sleep(0)
+        settling.cancel()
+    assert len(counted) > 2
+
+
 async def test_so_many_may_follow_the_metrics_and_a_place_is_free_again_when_one_leaves() -> None:
     server = Server()
     streams = [server.services.stream_metrics(pb.StreamMetricsRequest()) for _ in range(MAX_SUBSCRIPTIONS)]

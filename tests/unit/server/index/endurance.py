@@ -3,7 +3,7 @@
     python -m tests.unit.server.index.endurance [--operations 1000000] [--seed 0]
 
 Not part of the test run, which does some ten thousand of them. Histories of 2,000 operations follow one another, each
-from an empty index, with another seed, cap and size of batches; a failure names the seed, with which it happens
+from an empty index, with another seed, cap and size of batches, and a third of them puts off what can be; a failure names the seed, with which it happens
 again.
 """
 
@@ -14,12 +14,13 @@ import random
 import sys
 import time
 
-from inferencecache.server.index import recency
+from inferencecache.server.index import index, recency
 from tests.unit.server.index.operations import History, compare_short_chains
 
 STEPS = 2000
 CAPACITIES = (0, 5, 12, 30, 60)
 BATCHES = (1, 2, 5, 1024)
+AT_ONCE = (index.QUOTA_SLICE, index.CLEARED_AT_ONCE)
 
 
 def main() -> int:
@@ -34,7 +35,9 @@ def main() -> int:
     while done < options.operations:
         rng = random.Random(seed)
         recency.BATCH = rng.choice(BATCHES)  # type: ignore[misc]
-        history = History(rng, rng.choice(CAPACITIES))
+        puts_off = rng.randrange(3) == 0
+        index.QUOTA_SLICE, index.CLEARED_AT_ONCE = (1, 0) if puts_off else AT_ONCE  # type: ignore[misc]
+        history = History(rng, 0 if puts_off else rng.choice(CAPACITIES), puts_off=puts_off)
         try:
             for _ in range(min(STEPS, options.operations - done)):
                 history.step()

@@ -257,8 +257,10 @@ def test_no_quota_is_no_limit_even_after_there_was_one() -> None:
 
 
 def test_a_quota_lowered_very_far_is_reached_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    filled = Filled(report("r", blocks(*range(101))))
+    filled.rules.quotas["team"] = 100
+    filled.ingest(report("r", stats=HALF))
     monkeypatch.setattr(index, "QUOTA_SLICE", 10)
-    filled = Filled(report("r", blocks(*range(100))))
     filled.rules.quotas["team"] = 5
     left = []
     for at in range(10):
@@ -268,8 +270,10 @@ def test_a_quota_lowered_very_far_is_reached_in_slices(monkeypatch: pytest.Monke
 
 
 def test_a_slice_counts_what_all_holders_lose(monkeypatch: pytest.MonkeyPatch) -> None:
+    filled = Filled(*(report(name, blocks(*range(101))) for name in "abc"))
+    filled.rules.quotas["team"] = 100
+    filled.ingest(report("a", stats=HALF))
     monkeypatch.setattr(index, "QUOTA_SLICE", 9)
-    filled = Filled(*(report(name, blocks(*range(100))) for name in "abc"))
     filled.rules.quotas["team"] = 5
     filled.ingest(report("a", stats=HALF))
     assert filled.index.snapshot().total_prefixes == 97

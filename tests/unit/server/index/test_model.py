@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from inferencecache.server.index import PrefixIndex, recency
+from inferencecache.server.index import PrefixIndex, index, recency
 from tests.unit.server.index.operations import History, compare_short_chains
 
 
@@ -22,6 +22,21 @@ def test_a_long_history_leaves_the_index_and_its_model_alike(
     history = History(random.Random(capacity), capacity)
     for _ in range(1500):
         history.step()
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_an_index_that_puts_off_all_it_can_gives_the_same_answers_all_along(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recency, "BATCH", 2)
+    monkeypatch.setattr(index, "QUOTA_SLICE", 1)
+    monkeypatch.setattr(index, "CLEARED_AT_ONCE", 0)
+    history = History(random.Random(seed), 0, puts_off=True)
+    for _ in range(600):
+        history.step()
+    history.settle()
+    history.steps = 3
+    history.compare()
 
 
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])

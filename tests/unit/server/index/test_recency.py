@@ -78,16 +78,23 @@ class RecencyMachine(RuleBasedStateMachine):
         assert len(set(some)) == len(some) <= most
         assert bool(some) == bool(old)
 
-    @rule()
-    def copied(self) -> None:
-        """A copy is the same, and from here on another."""
-        twin = self.recency.copy()
-        self.recency.put([b"only here"], 0, 1)
-        self.recency.discard(b"only here")
-        twin.release_kept()
-        self.seen |= self.kept
-        self.kept.clear()
-        self.recency = twin
+    @invariant()
+    def a_walk_meets_everything_and_twice_only_what_is_in_a_batch_that_is_taken_from(self) -> None:
+        known = {**self.seen, **self.kept}
+        groups = list(self.recency.walk())
+        assert max(map(len, groups), default=0) < 2 * recency.BATCH
+        met = [(prefix_hash, seen_us(stamp), tier_of(stamp)) for group in groups for prefix_hash, stamp in group]
+        assert set(met) == {(prefix_hash, *known[prefix_hash]) for prefix_hash in known}
+        assert len(met) == len(known) or any(isinstance(batch, list) for batch in self.recency._batches.values())
+
+    def teardown(self) -> None:
+        """Whatever happened, all of it can be taken apart in steps."""
+        taken: list[bytes] = []
+        while some := self.recency.take(3):
+            assert len(some) < 3 + 2 * recency.BATCH
+            taken += some
+        assert sorted(taken) == sorted({*self.seen, *self.kept})
+        assert not self.recency.stamps
 
     @invariant()
     def the_oldest_is_the_first_by_instant_and_hash(self) -> None:
