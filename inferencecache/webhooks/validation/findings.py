@@ -7,6 +7,7 @@ A7).
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
@@ -139,9 +140,6 @@ def shown(value: Any) -> str:
     """A bad value as a message shows it: text quoted, blocks as JSON with the fields that were given."""
     if isinstance(value, str):
         return f'"{value}"'
-    if value is None:
-        return "null"
-    if isinstance(value, bool):
-        return str(value).lower()
     manifest = getattr(value, "manifest", None)
-    return str(manifest() if callable(manifest) else value)
+    plain = manifest() if callable(manifest) else value
+    return json.dumps(plain, ensure_ascii=False) if isinstance(plain, dict | list | bool | None) else str(plain)

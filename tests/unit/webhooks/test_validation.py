@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 from typing import Any
 
 import pytest
@@ -265,6 +266,21 @@ def test_a_variables_name_draws_each_complaint_of_kubernetes_once(name: str, com
     """Row V43."""
     verdict = validate_cache_backend(_backend(_overrides(env=[{"name": name, "value": "x"}])), runtimes=REGISTRY)
     assert [violation.rule for violation in verdict.violations] == ["V43"] * complaints
+
+
+@pytest.mark.parametrize(
+    ("spec", "value"),
+    [
+        (_vllm(autoscaling=_SCALING, **_managed("Mooncake")), json.dumps(_SCALING)),
+        (_hicache(hiCache={"sizeGB": 8, "ratio": "2"}), '{"sizeGB": 8, "ratio": "2"}'),
+        (_hicache(hiCache={"ratio": "two"}), '"two"'),
+        (_vllm(integration={"engineHostNetwork": True}), "true"),
+        (_resources(limits={"cpu": "-1"}), "-1"),
+    ],
+)
+def test_a_message_shows_the_bad_value_as_its_owner_wrote_it(spec: dict[str, Any], value: str) -> None:
+    told = [violation.message for violation in validate_cache_backend(_backend(spec), runtimes=REGISTRY).violations]
+    assert any(message.startswith(f"Invalid value: {value}: ") for message in told), told
 
 
 def test_another_bad_value_is_fresh_and_an_equal_amount_in_other_words_is_not() -> None:
