@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Generator, Sequence
 from itertools import accumulate
-from typing import Final, NamedTuple
+from typing import Final
 
 from inferencecache.server.index.partition import Partition
 from inferencecache.server.index.ranking import Found, Moment
@@ -32,15 +32,15 @@ def chain(partition: Partition, blocks: Sequence[bytes], token_counts: Sequence[
     """The replicas with a fresh leading run of `blocks` of more than 0 tokens, by the request's own counts."""
     first = blocks[0]
     fresh = first_stamp(moment.now_us - moment.ttl_us + 1)
-    asked = _asked(blocks)
+    packed = _packed(blocks)
     tokens: Sequence[int] = ()
     found = []
     for replica_id, lane in partition.lanes.items():
         if first in lane.recency.stamps:
-            length, stamps = _run(lane.recency, asked, fresh)
+            length, oldest, coldest = _run(lane.recency, blocks, packed, fresh)
             tokens = tokens or _up_to(token_counts)
             if length and (matched := tokens[length - 1]) > 0:
-                found.append(_found(replica_id, matched, length, stamps))
+                found.append(Found(replica_id, matched, seen_us(oldest), coldest, length))
     return found
 
 
@@ -51,29 +51,30 @@ def chain_in_turns(
     first = blocks[0]
     fresh = first_stamp(moment.now_us - moment.ttl_us + 1)
     tokens = _up_to(token_counts)
-    parts: list[_Asked] = []
+    parts: list[tuple[Sequence[bytes], bytes]] = []
     found = []
     work = 0
     for replica_id, lane in list(partition.lanes.items()):
         work += 1
         if first not in lane.recency.stamps:
             continue
-        run = 0
-        stamps: set[int] = set()
+        length, oldest, coldest = 0, lane.recency.stamps[first], 0
         for number, start in enumerate(range(0, len(blocks), TURN)):
             if number == len(parts):
-                parts.append(_asked(blocks[start : start + TURN]))
-            length, mine = _run(lane.recency, parts[number], fresh)
-            run += length
-            stamps.update(mine)
-            work += length
+                part = blocks[start : start + TURN]
+                parts.append((part, _packed(part)))
+            part, packed = parts[number]
+            more, older, colder = _run(lane.recency, part, packed, fresh)
+            if more:
+                length, oldest, coldest = length + more, min(oldest, older), max(coldest, colder)
+            work += more
             if work >= TURN:
                 work = 0
                 yield
-            if length < len(parts[number].blocks):
+            if more < len(part):
                 break
-        if run and (matched := tokens[run - 1]) > 0:
-            found.append(_found(replica_id, matched, run, stamps))
+        if length and (matched := tokens[length - 1]) > 0:
+            found.append(Found(replica_id, matched, seen_us(oldest), coldest, length))
     return found
 
 
@@ -88,32 +89,25 @@ def exact(partition: Partition, prefix_hash: bytes, moment: Moment) -> list[Foun
     return found
 
 
-class _Asked(NamedTuple):
-    """Blocks of a request, as they are and packed; not packed where that does not help."""
-
-    blocks: Sequence[bytes]
-    packed: bytes
+def _packed(blocks: Sequence[bytes]) -> bytes:
+    """The blocks packed, where that helps."""
+    return pack(blocks) if len(blocks) >= LONG else b""
 
 
-def _asked(blocks: Sequence[bytes]) -> _Asked:
-    return _Asked(blocks, pack(blocks) if len(blocks) >= LONG else b"")
-
-
-def _found(replica_id: str, matched: int, run: int, stamps: Collection[int]) -> Found:
-    oldest = min(stamps)
-    coldest = tier_of(oldest) if len(stamps) == 1 else max(map(tier_of, stamps))
-    return Found(replica_id, matched, seen_us(oldest), coldest, run)
-
-
-def _run(recency: Recency, asked: _Asked, fresh: int) -> tuple[int, Collection[int]]:
-    """How many of the leading blocks are held fresh, and the stamps they have."""
-    blocks, packed = asked
+def _run(recency: Recency, blocks: Sequence[bytes], packed: bytes, fresh: int) -> tuple[int, int, int]:
+    """How many of the leading blocks are held fresh, the oldest stamp and the coldest tier of them."""
     length, stamps = _leaps(recency, blocks, packed) if packed and recency.sequences else _steps(recency, blocks)
-    if not length or min(stamps) >= fresh:
-        return length, stamps
-    run = list(map(recency.stamps.__getitem__, blocks[:length]))
-    length = next(at for at, stamp in enumerate(run) if stamp < fresh)
-    return length, set(run[:length])
+    if not length:
+        return 0, 0, 0
+    oldest = min(stamps)
+    if oldest < fresh:
+        run = list(map(recency.stamps.__getitem__, blocks[:length]))
+        length = next(at for at, stamp in enumerate(run) if stamp < fresh)
+        if not length:
+            return 0, 0, 0
+        stamps = set(run[:length])
+        oldest = min(stamps)
+    return length, oldest, tier_of(oldest) if len(stamps) == 1 else max(map(tier_of, stamps))
 
 
 def _steps(recency: Recency, blocks: Sequence[bytes]) -> tuple[int, Collection[int]]:

@@ -21,6 +21,7 @@ WIDTH: Final = 8
 SHORTEST: Final = 16
 """Blocks of a sequence; fewer are not worth the memory."""
 
+_WINDOW: Final = 512  # bytes that are compared as numbers
 _MISALIGNED: Final = 4  # finds at no block's beginning, before a sequence is left alone: it takes chosen hashes
 
 
@@ -92,12 +93,11 @@ def _find(sequence: bytes, block: bytes) -> int:
 
 
 def _common(left: bytes, right: bytes) -> int:
-    """How many leading blocks of two sequences are the same, where not all are; by halving."""
-    alike, unlike = 0, len(left) // WIDTH
-    while unlike - alike > 1:
-        middle = (alike + unlike) // 2
-        if left[alike * WIDTH : middle * WIDTH] == right[alike * WIDTH : middle * WIDTH]:
-            alike = middle
-        else:
-            unlike = middle
-    return alike
+    """How many leading blocks of two sequences are the same, where not all are."""
+    start = 0
+    while left[start : start + _WINDOW] == right[start : start + _WINDOW]:
+        start += _WINDOW
+    window = slice(start, start + _WINDOW)
+    difference = int.from_bytes(left[window], "little") ^ int.from_bytes(right[window], "little")
+    first_bit = (difference & -difference).bit_length() - 1
+    return (start + first_bit // 8) // WIDTH
