@@ -1,13 +1,17 @@
 """LookupRoute over gRPC: what a call costs the server, beside an empty call to grpc.aio with the same message.
 
-    python -m bench.rpc [--holds N...] [--seconds S]
+    python -m bench.rpc [--holds N...] [--rounds R] [--seconds S]
 
-A client in Go calls a server process over loopback with 1 and with 16 calls in flight. First a grpc.aio server whose
-handler does nothing, then ours, which holds 100,000 and 500,000 prefixes of 8 replicas and looks up chains of 1, 64,
-512 and 2,048 blocks. The leading nine tenths of a chain are stored: the first tenth by all replicas, as a system prompt
-is, the rest by the one that had the prompt before. Of the chains of one block, nine of ten are stored, by all. Printed
-are calls per second, p50, p99 and the server's CPU per call, and the latter as a multiple of the empty call's with the
-same message. At the end the same for a report of 64 blocks and for an eviction, at 10,000 and at 500,000 holds.
+A client in Go calls server processes over loopback with 1 and with 16 calls in flight: a grpc.aio server whose handler
+does nothing, and ours, which hold 100,000 and 500,000 prefixes of 8 replicas and look up chains of 1, 64, 512 and 2,048
+blocks. The leading nine tenths of a chain are stored: the first tenth by all replicas, as a system prompt is, the rest
+by the one that had the prompt before. Of the chains of one block, nine of ten are stored, by all. Replicas have
+reported them as busy engines do: in pieces of 512 blocks, those of several prompts in one report. Printed are calls per
+second, p50, p99 and the server's CPU per call, and the latter as a multiple of the empty call's with the same message.
+At the end the same for an eviction and for a report of 64 blocks, at 10,000 and at 500,000 holds.
+
+All servers of a comparison run at the same time and are called in turns, several times each; the figures are medians
+over these rounds, those of ratios over the rounds' own ratios. What else the machine does then concerns all alike.
 
 Needs Go, to build the client.
 """
@@ -21,13 +25,14 @@ import json
 import os
 import random
 import socket
+import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import grpc
 
@@ -39,18 +44,27 @@ CALLERS: Final = (1, 16)
 REPLICAS: Final = tuple(f"replica-{number}" for number in range(8))
 VARIANTS: Final = 20
 """Different messages of each kind, sent in turn."""
+PIECE: Final = 512
+"""Blocks of a prompt that an engine computes in one step, of 8,192 tokens."""
+UPDATES: Final = 100
+"""Reports of 64 blocks in one round: few, so that 10,000 holds stay about as many."""
 GOALS: Final = {(1, 16): 0.4, (64, 16): 0.5, (512, 16): 0.8, (2048, 16): 2.0,
                 (1, 1): 1.0, (64, 1): 1.1, (512, 1): 1.5, (2048, 1): 3.0}  # fmt: skip
 _SCOPE: Final = {"tenant_id": "team-a", "model_id": "Qwen/Qwen3-8B", "hash_scheme": "vllm"}
 
 
 class Figures(NamedTuple):
-    """What a run of the client found."""
+    """What a run of the client found, or the medians of several."""
 
     per_second: float
-    p50_us: int
-    p99_us: int
+    p50_us: float
+    p99_us: float
     cpu_us: float
+
+
+def medians(runs: Sequence[Figures]) -> Figures:
+    """Each figure's median."""
+    return Figures(*map(statistics.median, zip(*runs, strict=True)))
 
 
 class Load:
@@ -72,6 +86,7 @@ class Load:
             "method": METHODS[method].path,
             "messages": file,
             "callers": callers,
+            "warmup": f"{self._seconds / 4}s",
             "duration": f"{self._seconds}s",
             "pid": server.pid,
         }
@@ -99,8 +114,8 @@ def empty_server() -> Iterator[Server]:
 
 
 @contextlib.contextmanager
-def our_server() -> Iterator[Server]:
-    """`inferencecache server`, without authentication."""
+def our_server(updates: Iterator[pb.CacheStateUpdate]) -> Iterator[Server]:
+    """`inferencecache server`, without authentication, that was told `updates`."""
     port = _free_port()
     command = [
         sys.executable, "-c", "from inferencecache.cli.main import main; main()", "server",
@@ -108,7 +123,9 @@ def our_server() -> Iterator[Server]:
         "--http-bind-address=127.0.0.1:0", "--snapshot-bind-address=127.0.0.1:0",
     ]  # fmt: skip
     with _process(command) as process:
-        yield _ready(Server(f"127.0.0.1:{port}", process.pid))
+        server = _ready(Server(f"127.0.0.1:{port}", process.pid))
+        fill(server, updates)
+        yield server
 
 
 @contextlib.contextmanager
@@ -177,25 +194,29 @@ class Corpus:
         ]
 
     def reports(self, holds: int) -> Iterator[pb.CacheStateUpdate]:
-        """Updates that lead to this many holds, stored chains included."""
+        """Updates that lead to this many holds, if the stored chains are not more."""
         stored = 0
+        for place, replica in enumerate(REPLICAS):
+            prompts = list(self._held_by(place))
+            for start in range(0, max(CHAINS), PIECE):
+                blocks = [block for prompt in prompts for block in prompt[start : start + PIECE]]
+                stored += len(blocks)
+                yield _update(replica, blocks)
+        yield from self.filler(holds - stored)
+
+    def filler(self, holds: int) -> Iterator[pb.CacheStateUpdate]:
+        """Updates of this many holds that nobody looks up."""
+        for start in range(0, holds, 1000):
+            yield _update(self._random.choice(REPLICAS), self._hashes(min(1000, holds - start)))
+
+    def _held_by(self, place: int) -> Iterator[list[bytes]]:
+        """What the replica at a place has of each chain."""
         for length, chains in self.chains.items():
             for number, chain in enumerate(chains):
                 if length == 1:
-                    known = shared = int(number % 10 != 0)
+                    yield chain[: int(number % 10 != 0)]
                 else:
-                    known, shared = length * 9 // 10, length // 10
-                for place, replica in enumerate(REPLICAS):
-                    size = known if place == number % len(REPLICAS) else shared
-                    if size:
-                        stored += size
-                        yield _update(replica, chain[:size])
-        if stored > holds:
-            return
-        while stored < holds:
-            size = min(1000, holds - stored)
-            stored += size
-            yield _update(self._random.choice(REPLICAS), self._hashes(size))
+                    yield chain[: length * 9 // 10 if place == number % len(REPLICAS) else length // 10]
 
     def small_updates(self) -> list[bytes]:
         """Reports of 64 blocks each, none of them stored."""
@@ -250,7 +271,8 @@ def main() -> None:
     """Run and print."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--holds", type=int, nargs="+", default=[100_000, 500_000])
-    parser.add_argument("--seconds", type=float, default=3.0)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=1.5)
     parser.add_argument("--serve-empty", type=int, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.serve_empty:
@@ -259,50 +281,63 @@ def main() -> None:
         uvloop.run(_serve_empty(options.serve_empty))
         return
     with tempfile.TemporaryDirectory() as folder:
-        _run(Load(Path(folder), options.seconds), options.holds)
+        load = Load(Path(folder), options.seconds)
+        _lookups(load, options.holds, options.rounds)
+        _changes(load, max(options.holds), options.rounds)
 
 
-def _run(load: Load, sizes: Sequence[int]) -> None:
+def _lookups(load: Load, sizes: Sequence[int], rounds: int) -> None:
     corpus = Corpus()
-    print("| server | holds | chain | in flight | calls/s | p50 µs | p99 µs | CPU µs/call | × empty | goal |")
-    print("|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|")
-    base: dict[tuple[int, int], float] = {}
-    with empty_server() as server:
+    print(
+        "| holds | chain | in flight | calls/s | p50 µs | p99 µs | CPU µs | empty: calls/s | p50 | CPU | ratio | goal |"
+    )
+    print("|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|")
+    with empty_server() as empty, contextlib.ExitStack() as stack:
+        servers = [stack.enter_context(our_server(corpus.reports(holds))) for holds in sizes]
         for chain in CHAINS:
             for callers in CALLERS:
-                figures = load.run(server, "LookupRoute", corpus.lookups(chain), callers)
-                base[chain, callers] = figures.cpu_us
-                _row("grpc.aio, empty", "", str(chain), callers, figures)
-    for holds in sizes:
-        with our_server() as server:
-            fill(server, corpus.reports(holds))
-            for chain in CHAINS:
-                for callers in CALLERS:
-                    figures = load.run(server, "LookupRoute", corpus.lookups(chain), callers)
-                    ratio = figures.cpu_us / base[chain, callers]
-                    _row("ours", f"{holds:,}", str(chain), callers, figures, ratio, GOALS[chain, callers])
+                messages = corpus.lookups(chain)
+                turns = [
+                    [load.run(server, "LookupRoute", messages, callers) for server in (empty, *servers)]
+                    for _ in range(rounds)
+                ]
+                base = medians([turn[0] for turn in turns])
+                for column, holds in enumerate(sizes, 1):
+                    ours = medians([turn[column] for turn in turns])
+                    ratio = statistics.median(turn[column].cpu_us / turn[0].cpu_us for turn in turns)
+                    print(
+                        f"| {holds:,} | {chain} | {callers} | {_columns(ours)} | {base.per_second:,.0f} | "
+                        f"{base.p50_us:,.0f} | {base.cpu_us:.0f} | {ratio:.2f} | {GOALS[chain, callers]} |",
+                        flush=True,
+                    )
+        for holds, server in zip(sizes, servers, strict=True):
             print(f"memory with {holds:,} holds: {memory_mib(server):.0f} MiB", file=sys.stderr)
-    print("\n| event | holds | in flight | calls/s | p50 µs | p99 µs | CPU µs/call |")
-    print("|---|---:|---:|---:|---:|---:|---:|")
-    for holds in (10_000, max(sizes)):
-        with our_server() as server:
-            fill(server, Corpus().reports(holds))
-            figures = load.run(server, "PublishEvent", corpus.evictions(), 16)
-            _small_row("eviction", holds, 16, figures)
-            asyncio.run(_time_updates(server, corpus, holds))
 
 
-async def _time_updates(server: Server, corpus: Corpus, holds: int) -> None:
-    """Reports of 64 blocks on one stream, paced by their acknowledgement in a lookup."""
+def _changes(load: Load, most: int, rounds: int) -> None:
+    sizes = (10_000, most)
+    print("\n| CPU µs | " + " | ".join(f"{holds:,} holds" for holds in sizes) + " | ratio |\n|---|---:|---:|---:|")
+    corpus = Corpus()
+    with contextlib.ExitStack() as stack:
+        servers = [stack.enter_context(our_server(Corpus().filler(holds))) for holds in sizes]
+        evictions = [
+            [load.run(server, "PublishEvent", corpus.evictions(), 16).cpu_us for server in servers]
+            for _ in range(rounds)
+        ]
+        _ratio_row("an eviction, 16 in flight", evictions)
+        updates = [[asyncio.run(_update_us(server, corpus)) for server in servers] for _ in range(4 * rounds)]
+        _ratio_row("a report of 64 blocks, on one stream", updates)
+
+
+async def _update_us(server: Server, corpus: Corpus) -> float:
+    """CPU of a report of 64 blocks."""
     method = METHODS["ReportCacheState"]
-    number = 2000
-    updates = [message for _ in range(number // VARIANTS) for message in corpus.small_updates()]
+    updates = [message for _ in range(UPDATES // VARIANTS) for message in corpus.small_updates()]
     async with grpc.aio.insecure_channel(server.target) as channel:
         call = channel.stream_unary(method.path, response_deserializer=method.response.FromString)
-        before, began = _cpu(server.pid), time.perf_counter()
+        before = _cpu(server.pid)
         await call(iter(updates))
-        elapsed, used = time.perf_counter() - began, _cpu(server.pid) - before
-    print(f"| report of 64 blocks | {holds:,} | stream | {number / elapsed:,.0f} | | | {used / number * 1e6:.0f} |")
+        return (_cpu(server.pid) - before) / len(updates) * 1e6
 
 
 def _cpu(pid: int) -> float:
@@ -310,20 +345,14 @@ def _cpu(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
-def _row(
-    server: str, holds: str, chain: str, callers: int, figures: Figures, ratio: float = 1.0, goal: Any = ""
-) -> None:
-    print(
-        f"| {server} | {holds} | {chain} | {callers} | {figures.per_second:,.0f} | {figures.p50_us:,} | "
-        f"{figures.p99_us:,} | {figures.cpu_us:.0f} | {ratio:.2f} | {goal} |",
-        flush=True,
-    )
+def _columns(figures: Figures) -> str:
+    return f"{figures.per_second:,.0f} | {figures.p50_us:,.0f} | {figures.p99_us:,.0f} | {figures.cpu_us:.0f}"
 
 
-def _small_row(event: str, holds: int, callers: int, figures: Figures) -> None:
+def _ratio_row(name: str, turns: Sequence[Sequence[float]]) -> None:
+    few, many = (statistics.median(column) for column in zip(*turns, strict=True))
     print(
-        f"| {event} | {holds:,} | {callers} | {figures.per_second:,.0f} | {figures.p50_us:,} | {figures.p99_us:,} | "
-        f"{figures.cpu_us:.0f} |",
+        f"| {name} | {few:.0f} | {many:.0f} | {statistics.median(turn[1] / turn[0] for turn in turns):.2f} |",
         flush=True,
     )
 
