@@ -1,14 +1,13 @@
 """Prints what the image holds as an SPDX 2.3 document.
 
-    python hack/sbom.py [--lock FILE] [--image-root FOLDER] [--python VERSION] >inferencecache.spdx.json
+    python hack/sbom.py [--lock FILE] [--image NAME] >inferencecache.spdx.json
 
 Of Python these are the product and every package of the image's lock. The lock is the source and not the image, so that
 this much can be had before, and without, building one; the image installs the lock's packages by hash and nothing else.
 Packages that the lock holds for other systems are left out.
 
-With the root of a built image, or of that part of it that matters, the Debian packages are listed that its libraries
-are of: `hack/image/rootfs.py` has left their record in /var/lib/dpkg/status.d. Where Python is of no such package, as
-in `python:3.x-slim`, its version has to be told.
+With a built image, the Debian packages are listed that its libraries are of: `hack/image/rootfs.py` has left their
+record in it. Where its Python is of no such package, as in `python:3.x-slim`, that is listed by its version.
 
 Equal inputs give equal documents when $SOURCE_DATE_EPOCH says when they were made.
 """
@@ -17,11 +16,14 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import io
 import json
 import os
 import re
+import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+import tarfile
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -81,26 +83,20 @@ def python_packages(lock: str) -> Iterator[Package]:
             yield Package(row["name"], row["version"], f"pkg:pypi/{row['name']}@{row['version']}")
 
 
-def debian_packages(root: Path) -> Iterator[Package]:
-    """The Debian packages that an image has a record of, by name."""
-    distribution = _os_release(root / "etc/os-release")
-    for record in sorted((root / "var/lib/dpkg/status.d").iterdir()):
-        fields = dict(re.findall(r"^([A-Z][\w-]*): (.*)$", record.read_text(), re.MULTILINE))
+def debian_packages(records: Iterable[str], os_release: str) -> Iterator[Package]:
+    """The Debian packages with these records, each as dpkg keeps it; `os_release` says of which distribution."""
+    system = dict(re.findall(r'^(\w+)="?(.*?)"?$', os_release, re.MULTILINE))
+    for record in records:
+        fields = dict(re.findall(r"^([A-Z][\w-]*): (.*)$", record, re.MULTILINE))
         name, version = fields["Package"], fields["Version"]
-        qualifiers = f"arch={fields['Architecture']}&distro={distribution}"
+        qualifiers = f"arch={fields['Architecture']}&distro={system['ID']}-{system['VERSION_ID']}"
         person = re.fullmatch(r"(.+?) *<(.+)>", fields.get("Maintainer", ""))
         yield Package(
             name,
             version,
-            f"pkg:deb/debian/{quote(name, safe='')}@{quote(version, safe=':')}?{qualifiers}",
+            f"pkg:deb/{system['ID']}/{quote(name, safe='')}@{quote(version, safe=':')}?{qualifiers}",
             supplier=f"Organization: {person[1]} ({person[2]})" if person else "NOASSERTION",
         )
-
-
-def _os_release(path: Path) -> str:
-    """A distribution and its version, as `debian-12`."""
-    fields = dict(re.findall(r'^(\w+)="?(.*?)"?$', path.read_text(), re.MULTILINE))
-    return f"{fields['ID']}-{fields['VERSION_ID']}"
 
 
 def product(version: str) -> Package:
@@ -164,17 +160,42 @@ def _relationship(element: str, kind: str, related: str) -> dict[str, str]:
     return {"spdxElementId": element, "relationshipType": kind, "relatedSpdxElement": related}
 
 
+def of_image(name: str) -> list[Package]:
+    """What a built image holds below the packages of Python; asks Docker, as $DOCKER names it."""
+    container = docker("create", name).decode().strip()
+    try:
+        records = list(files_of(container, "/var/lib/dpkg/status.d"))
+        (os_release,) = files_of(container, "/etc/os-release")
+    finally:
+        docker("rm", container)
+    system = list(debian_packages(records, os_release))
+    if not any(one.name.startswith("libpython3") for one in system):
+        said = docker("run", "--rm", "--network=none", "--entrypoint=python", name, "--version").decode()
+        system.append(interpreter(said.removeprefix("Python ").strip()))
+    return system
+
+
+def files_of(container: str, path: str) -> Iterator[str]:
+    """The files at or below a path, by name."""
+    with tarfile.open(fileobj=io.BytesIO(docker("cp", f"{container}:{path}", "-"))) as tar:
+        for member in sorted(tar.getmembers(), key=lambda one: one.name):
+            if file := tar.extractfile(member):
+                yield file.read().decode()
+
+
+def docker(*arguments: str) -> bytes:
+    """What Docker answers."""
+    return subprocess.run([os.environ.get("DOCKER", "docker"), *arguments], stdout=subprocess.PIPE, check=True).stdout
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description="Print what the image holds as an SPDX 2.3 document.")
     parser.add_argument("--lock", type=Path, default=LOCK, help="what is installed of Python (%(default)s)")
-    parser.add_argument("--image-root", type=Path, help="root of an image, to list its Debian packages too")
-    parser.add_argument("--python", help="version of Python, if it is of no Debian package")
+    parser.add_argument("--image", help="a built image, to list its Debian packages too")
     given = parser.parse_args()
-    system = list(debian_packages(given.image_root)) if given.image_root else []
-    if given.python and not any(one.name.startswith("libpython3") for one in system):
-        system.append(interpreter(given.python))
     epoch = os.environ.get("SOURCE_DATE_EPOCH")
     created = datetime.fromtimestamp(int(epoch), UTC) if epoch else datetime.now(UTC)
+    system = of_image(given.image) if given.image else ()
     made = document(given.lock.read_text(), version=__version__, created=created, system=system)
     json.dump(made, sys.stdout, indent=2)
     print()

@@ -185,7 +185,7 @@ def record_packages(root: Path, dpkg: Path = DPKG, documentation: Path = DOCUMEN
     package, named like it.
     """
     owners = owners_of_files(dpkg / "info")
-    inside = ["/" + str(path.relative_to(root)) for path in root.rglob("*") if path.is_symlink() or path.is_file()]
+    inside = ["/" + str(path.relative_to(root)) for path in root.rglob("*") if path.is_file() and not path.is_symlink()]
     taken = {owner for path in inside for spelled in both_spellings(path) if (owner := owners.get(spelled))}
     record = root / "var/lib/dpkg/status.d"
     record.mkdir(parents=True)

@@ -81,6 +81,8 @@ def test_each_package_that_a_file_is_of_is_recorded_with_its_licence_and_no_othe
     ):
         (root / path).parent.mkdir(parents=True, exist_ok=True)
         (root / path).write_text("content")
+    (root / "bin").mkdir()
+    (root / "bin/bash").symlink_to("/opt/inferencecache/bin/inferencecache")  # of ours, in the place of another's
     (documentation / "libc6").mkdir(parents=True)
     (documentation / "libc6" / "copyright").write_text("LGPL")
 

@@ -87,17 +87,7 @@ def test_the_document_describes_the_product_and_what_it_depends_on(sbom: ModuleT
     assert all(re.fullmatch(r"SPDXRef-[A-Za-z0-9.-]+", key) for key in by_id)
 
 
-def image_root(folder: Path, *stanzas: str) -> Path:
-    """What `hack/image/rootfs.py` leaves in an image of Debian 12."""
-    for number, stanza in enumerate(stanzas):
-        path = folder / "var/lib/dpkg/status.d" / str(number)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(stanza)
-    (folder / "etc").mkdir()
-    (folder / "etc/os-release").write_text('PRETTY_NAME="Debian"\nVERSION_ID="12"\nID=debian\n')
-    return folder
-
-
+OS_RELEASE = 'PRETTY_NAME="Debian"\nVERSION_ID="12"\nID=debian\n'
 LIBRARY = """\
 Package: libstdc++6
 Status: install ok installed
@@ -112,11 +102,9 @@ Description: GNU Standard C++ Library v3
 PYTHON = "Package: libpython3.11-stdlib\nArchitecture: amd64\nVersion: 3.11.2-6\n"
 
 
-def test_with_an_image_its_debian_packages_are_listed_as_scanners_look_them_up(
-    sbom: ModuleType, tmp_path: Path
-) -> None:
-    root = image_root(tmp_path, LIBRARY, PYTHON)
-    document = sbom.document("one==1.0\n", version="9.9", created=CREATED, system=list(sbom.debian_packages(root)))
+def test_with_an_image_its_debian_packages_are_listed_as_scanners_look_them_up(sbom: ModuleType) -> None:
+    system = list(sbom.debian_packages([LIBRARY, PYTHON], OS_RELEASE))
+    document = sbom.document("one==1.0\n", version="9.9", created=CREATED, system=system)
     found = {p["name"]: p for p in document["packages"]}
     library = found["libstdc++6"]
     assert library["versionInfo"] == "1:12.2.0-14+deb12u1"
@@ -130,20 +118,48 @@ def test_with_an_image_its_debian_packages_are_listed_as_scanners_look_them_up(
     assert all(re.fullmatch(r"SPDXRef-[A-Za-z0-9.-]+", p["SPDXID"]) for p in document["packages"])
 
 
+DOCKER = """\
+#!{python}
+import io, os, sys, tarfile
+
+def tar(files):
+    with tarfile.open(fileobj=sys.stdout.buffer, mode="w|") as out:
+        for name, text in files.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(text.encode())
+            out.addfile(member, io.BytesIO(text.encode()))
+
+what, *rest = sys.argv[1:]
+if what == "create":
+    print("c0ffee")
+elif what == "cp" and rest[0] == "c0ffee:/etc/os-release":
+    tar({{"os-release": {os_release!r}}})
+elif what == "cp":
+    tar({{f"status.d/{{number}}": text for number, text in enumerate({records!r})}})
+elif what == "run":
+    print("Python 3.13.1")
+"""
+
+
 @pytest.mark.parametrize(
-    ("stanzas", "listed"),
-    [([LIBRARY], {"libstdc++6", "python"}), ([LIBRARY, PYTHON], {"libstdc++6", "libpython3.11-stdlib"})],
+    ("records", "listed"),
+    [
+        ([LIBRARY], {"libstdc++6": "1:12.2.0-14+deb12u1", "python": "3.13.1"}),
+        ([LIBRARY, PYTHON], {"libstdc++6": "1:12.2.0-14+deb12u1", "libpython3.11-stdlib": "3.11.2-6"}),
+    ],
 )
-def test_python_is_listed_once_whoever_it_is_from(tmp_path: Path, stanzas: list[str], listed: set[str]) -> None:
-    root = image_root(tmp_path, *stanzas)
+def test_python_is_listed_once_whoever_it_is_from(tmp_path: Path, records: list[str], listed: dict[str, str]) -> None:
+    docker = tmp_path / "docker"  # answers as Docker would of such an image
+    docker.write_text(DOCKER.format(python=sys.executable, os_release=OS_RELEASE, records=records))
+    docker.chmod(0o755)
     said = subprocess.run(
-        [sys.executable, str(ROOT / "hack" / "sbom.py"), "--image-root", str(root), "--python", "3.13.1"],
+        [sys.executable, str(ROOT / "hack" / "sbom.py"), "--image", "inferencecache:9.9"],
+        env={**os.environ, "DOCKER": str(docker)},
         capture_output=True,
         check=True,
     ).stdout
-    found = json.loads(said)["packages"]
-    python = {p["name"] for p in found if not p["externalRefs"][0]["referenceLocator"].startswith("pkg:pypi/")}
-    assert python == listed
+    found = [p for p in json.loads(said)["packages"] if "pkg:pypi/" not in p["externalRefs"][0]["referenceLocator"]]
+    assert {p["name"]: p["versionInfo"] for p in found} == listed
 
 
 def test_every_identifier_is_given_once_in_the_real_document(sbom: ModuleType) -> None:
