@@ -63,7 +63,7 @@ lock: $(VENV) ## Resolve the dependencies of pyproject.toml anew into requiremen
 	@$(BIN)/uv pip compile --quiet --upgrade --universal --generate-hashes --no-emit-index-url --no-emit-find-links \
 		--group pyproject.toml:dev pyproject.toml --output-file requirements.lock
 	@$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-emit-find-links \
-		--extra tokenizer --constraint requirements.lock pyproject.toml --output-file requirements-image.lock
+		--extra tokenizer --extra tracing --constraint requirements.lock pyproject.toml --output-file requirements-image.lock
 
 .PHONY: bench
 bench: $(VENV) control-plane ## Run the benchmarks and print their ratios
@@ -74,8 +74,12 @@ image: ## Build the images with Docker, and print their size and start-up time (
 	@hack/build-image.sh
 
 .PHONY: sbom
-sbom: $(VENV) ## Write what the image holds to dist/inferencecache.spdx.json
-	@mkdir -p dist && $(BIN)/python hack/sbom.py >dist/inferencecache.spdx.json
+sbom: $(VENV) ## Write what the image holds to dist/inferencecache.spdx.json (ARGS="--image name": of a built one, with its Debian packages)
+	@mkdir -p dist && $(BIN)/python hack/sbom.py $(ARGS) >dist/inferencecache.spdx.json
+
+.PHONY: plugin
+plugin: $(VENV) ## Pack the command line as a kubectl plugin into dist (ARGS="--url URL": with its Krew manifest)
+	@$(BIN)/python hack/plugin.py $(ARGS)
 
 .PHONY: cluster
 cluster: $(VENV) ## Start a one-node cluster on this machine, as root (hack/cluster down ends it)
