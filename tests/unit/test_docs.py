@@ -1,4 +1,4 @@
-"""The hand-written documentation keeps up: its links lead somewhere, and no reason goes unexplained."""
+"""The documentation keeps up: links lead somewhere, no reason goes unexplained, and what a page names is there."""
 
 from __future__ import annotations
 
@@ -6,8 +6,14 @@ import re
 from pathlib import Path
 
 import pytest
+import yaml
+from typer.main import get_command
 
+from inferencecache.api import KINDS
+from inferencecache.cli.main import app
+from inferencecache.cli.reference.markdown import GENERATED
 from inferencecache.controllers.cachebackend import reasons
+from tests.unit.series import exported
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("manifests/**/*.md")])
@@ -35,3 +41,87 @@ def test_every_reason_is_explained_to_users() -> None:
     given = [value for name, value in vars(reasons).items() if name.isupper()]
     assert given
     assert [reason for reason in given if f"`{reason}`" not in guide] == []
+
+
+HAND_WRITTEN = [page for page in PAGES if GENERATED not in page.read_text()]
+# Flags of other programs that pages name, by the program.
+FLAGS_OF_OTHERS = {
+    "kubectl": "all all-namespaces audience from-literal prune server-side subresource type",
+    "kubectl krew": "archive manifest",
+    "helm": "create-namespace set",
+    "pytest": "hypothesis-profile",
+    "hack": "as-loaded cluster e2e image url",
+    "bench": "changes churn only outage pods",
+    "engines": "enable-hierarchical-cache enable-lmcache enable-prefix-caching hicache- hicache-storage-backend"
+    " hicache-storage-backend-extra-config kv-cache-dtype kv-events-config kv-offloading-size kv-transfer-config"
+    " lmcache-config-file",
+}
+
+
+def flags_of_ours() -> set[str]:
+    """Every flag of every subcommand."""
+    waiting, found = [get_command(app)], set()
+    while waiting:
+        command = waiting.pop()
+        waiting += getattr(command, "commands", {}).values()
+        found |= {name for parameter in command.params for name in (*parameter.opts, *parameter.secondary_opts)}
+    return found
+
+
+# What was chosen against others, and each engine's page, quote the command lines of those at length.
+@pytest.mark.parametrize(
+    "page",
+    [page for page in HAND_WRITTEN if page.parent.name not in ("design", "engines")],
+    ids=lambda path: str(path.relative_to(ROOT)),
+)
+def test_every_flag_that_a_page_names_exists(page: Path) -> None:
+    known = flags_of_ours() | {f"--{name}" for names in FLAGS_OF_OTHERS.values() for name in names.split()}
+    named = set(re.findall(r"(?<![\w-])--[a-z][a-z0-9-]*", page.read_text()))
+    assert named - known == set()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_every_series_that_a_page_names_is_exported(page: Path) -> None:
+    named = set(
+        re.findall(r"`((?:inferencecache|controller_runtime|workqueue)_[a-z0-9_]*[a-z0-9])[`{]", page.read_text())
+    )
+    series = exported()
+    families = {name.removesuffix("_bucket") for name in series if name.endswith("_bucket")}
+    assert named - series - families == set()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_every_command_that_a_page_names_can_be_given(page: Path) -> None:
+    text = page.read_text()
+    subcommands = get_command(app).commands  # type: ignore[attr-defined]
+    named = set(re.findall(r"(?:`|\$ |kubectl )inferencecache ([a-z][a-z-]+)", text))
+    assert named - set(subcommands) == set()
+    targets = set(re.findall(r"^([a-z0-9-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    assert set(re.findall(r"(?:`|\$ )make ([a-z0-9-]+)", text)) - targets == set()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_every_file_of_the_project_that_a_page_names_is_there(page: Path) -> None:
+    named = re.findall(r"(?:`|\$ |-k )((?:manifests|hack|charts|examples|docs)/[\w./-]*\w)", page.read_text())
+    assert [path for path in named if not (ROOT / path).exists()] == []
+
+
+def test_every_short_name_that_a_page_asks_kubectl_for_is_a_kind() -> None:
+    ours = {
+        name for kind in KINDS for name in (kind.resource.plural, kind.resource.singular, *kind.resource.short_names)
+    }
+    others = {"pods", "pod", "deploy", "deployments", "events", "namespace", "secret", "svc"}
+    for page in PAGES:
+        for names in re.findall(
+            r"kubectl (?:-n [\w-]+ )?(?:get|describe|delete|edit|patch) ([a-z][a-z,]+)(?![\w-]*/)", page.read_text()
+        ):
+            assert set(names.split(",")) <= ours | others, (page.name, names)
+
+
+@pytest.mark.parametrize("part", ["controller", "server"])
+def test_the_ports_that_the_security_page_lists_are_those_that_are_installed(part: str) -> None:
+    page = (ROOT / "docs" / "security.md").read_text()
+    listed = {int(port) for port in re.findall(rf"^\| {part} \| (\d+) \|", page, re.MULTILINE)}
+    (deployment,) = yaml.safe_load_all((ROOT / "manifests" / part / "deployment.yaml").read_text())
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+    assert listed == {port["containerPort"] for port in container["ports"]}

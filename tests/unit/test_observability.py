@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-from prometheus_client import REGISTRY, CollectorRegistry
 
-import inferencecache.controllers  # its series are in the default registry
-import inferencecache.webhooks.metrics  # noqa: F401 - so are these
-from inferencecache.server.metrics import ServerMetrics
-from inferencecache.server.store.metrics import StoreMetrics
+from tests.unit.series import exported
 from tests.unit.test_docs import anchors
 
 ROOT = Path(__file__).parents[2]
@@ -28,24 +24,7 @@ ALERTS = {
 DASHBOARD = json.loads((FOLDER / "dashboard.json").read_text())
 PANELS = [panel for panel in DASHBOARD["panels"] if panel["type"] != "row"]
 
-OF_ENGINES = {"vllm:external_prefix_cache_queries", "vllm:external_prefix_cache_hits"}
-_SUFFIXES = {"counter": ("_total",), "histogram": ("_bucket", "_sum", "_count"), "gauge": ("",)}
 _WORDS = {"by", "and", "or", "unless", "on", "without", "ignoring", "le"}
-
-
-def exported() -> set[str]:
-    """The names of all series that controller and server may have."""
-    server = ServerMetrics()
-    server.watch_entries(dict)
-    StoreMetrics(server.registry, lambda: 0)
-    names = {name for registry in (REGISTRY, server.registry) for name in _names(registry)}
-    return names | {f"{name}{suffix}" for name in OF_ENGINES for suffix in ("", "_total")}
-
-
-def _names(registry: CollectorRegistry) -> Iterator[str]:
-    for family in registry.collect():
-        for suffix in _SUFFIXES.get(family.type, ("",)):
-            yield family.name + suffix
 
 
 def asked(query: str) -> set[str]:
