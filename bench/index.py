@@ -213,7 +213,7 @@ def steps(size: int) -> dict[str, float]:
     settle = max(settled(index))
     end_us = NOW_US + 3600 * SECOND + size * 1000
     turns = index.sweep(end_us, 1000)
-    sweep = max(each([lambda: next(turns)] * (size // 1000)))
+    sweep = max(each([lambda: next(turns, None)] * (size // 1000)))
     collection = min(each([gc.collect] * 3))
     quota = first_quota(size)
     index = filled(at_one_instant=True)

@@ -8,7 +8,7 @@ Gateways may compute it themselves, hence its bytes are frozen (spec 06 §6.8, v
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 _LENGTH_BYTES = 4
 
@@ -32,6 +32,17 @@ def pick(seed: bytes, replicas: Sequence[str]) -> str | None:
         seed: see `seed`.
         replicas: the replica ids that serve the scope, in ascending order.
     """
-    if not seed or not replicas:
-        return None
-    return replicas[int.from_bytes(hashlib.sha256(seed).digest()[:8], "big") % len(replicas)]
+    return pick_by_digest(hashlib.sha256(seed).digest(), replicas) if seed else None
+
+
+def digest(pieces: Iterable[Sequence[bytes]]) -> bytes:
+    """What `pick_by_digest` takes for a chain that is given in `pieces`, none of them empty."""
+    sha256 = hashlib.sha256()
+    for piece in pieces:
+        sha256.update(seed(piece, b""))
+    return sha256.digest()
+
+
+def pick_by_digest(digest: bytes, replicas: Sequence[str]) -> str | None:
+    """As `pick`, by the SHA-256 of the seed."""
+    return replicas[int.from_bytes(digest[:8], "big") % len(replicas)] if replicas else None

@@ -4,16 +4,18 @@ A caller sends a chain of block hashes, the hash of its last block, token ids, o
 the contract in order and takes the first that applies. What cannot be used *fails open*: the caller gets no hint and
 routes as if there were no cache.
 
-Turning a prompt, or very many token ids, into hashes takes long; `resolve` then gives back the job for a worker thread
-instead of doing it.
+Turning a prompt, or very many token ids, into hashes takes long, and so does taking very many blocks out of a message;
+`resolve` then gives back the job for a worker thread instead of doing it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from itertools import chain
 from typing import Final, NamedTuple, Protocol
 
+from inferencecache.server import affinity
 from inferencecache.wire.fingerprint import chain as fingerprint
 from inferencecache.wire.v1alpha1.inferencecache_pb2 import LookupRouteRequest
 
@@ -21,6 +23,10 @@ MAX_PROMPT_BYTES: Final = 1 << 20
 MAX_TOKENS: Final = 1 << 20
 MAX_INLINE_TOKENS: Final = 1 << 16
 """Hashing more tokens than these would hold up the event loop for over a few milliseconds."""
+MAX_BLOCKS: Final = 1 << 19
+"""More than a message has room for if their hashes are of 8 bytes or more, as those of every known scheme are."""
+MAX_INLINE_BLOCKS: Final = 1 << 14
+"""Copying more blocks than these would, too."""
 
 
 class Tokenizer(Protocol):
@@ -45,6 +51,7 @@ class Inputs(NamedTuple):
         exact: key of the last block; empty if the request named none.
         exact_count: tokens up to the end of that block.
         echo: token ids to return, when the server made them from a prompt.
+        affinity_digest: of the chain (`affinity.digest`), if it is too long for the event loop to make that.
     """
 
     chain: Sequence[bytes] = ()
@@ -52,6 +59,7 @@ class Inputs(NamedTuple):
     exact: bytes = b""
     exact_count: int = 0
     echo: Sequence[int] = ()
+    affinity_digest: bytes = b""
 
     @property
     def tokens(self) -> int:
@@ -81,16 +89,18 @@ def resolve(
         tokenizer: None if the server has none.
     """
     exact = request.prefix_hash
-    blocks, counts = request.block_hashes[:], request.block_token_counts[:]
+    blocks, counts = len(request.block_hashes), len(request.block_token_counts)
     ignored = False
     if not chain_matching:
         if exact:  # row 1
             return Inputs(exact=exact, exact_count=request.prefix_token_count)
         ignored = bool(blocks or counts)  # row 2
     elif blocks or counts or exact:  # row 3
-        if len(blocks) != len(counts):
+        if blocks != counts or blocks > MAX_BLOCKS:
             return FailedOpen()
-        return Inputs(blocks, counts, exact, request.prefix_token_count)
+        if blocks > MAX_INLINE_BLOCKS:
+            return partial(_from_long_chain, request)
+        return Inputs(request.block_hashes[:], request.block_token_counts[:], exact, request.prefix_token_count)
     if tokens := len(request.token_ids):  # row 4
         if tokens > MAX_TOKENS:
             return FailedOpen()
@@ -105,6 +115,19 @@ def resolve(
     if ignored:  # row 6
         return FailedOpen()
     return Inputs(exact_count=request.prefix_token_count)  # row 7
+
+
+def _from_long_chain(request: LookupRouteRequest) -> Resolved:
+    """Row 3, in pieces, as each holds the interpreter."""
+    hashes = request.block_hashes
+    pieces = [hashes[start : start + MAX_INLINE_BLOCKS] for start in range(0, len(hashes), MAX_INLINE_BLOCKS)]
+    return Inputs(
+        list(chain.from_iterable(pieces)),
+        request.block_token_counts[:],
+        request.prefix_hash,
+        request.prefix_token_count,
+        affinity_digest=affinity.digest(pieces),
+    )
 
 
 def _from_tokens(tokens: Sequence[int], *, chain_matching: bool, block_size: int) -> Resolved:

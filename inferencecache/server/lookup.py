@@ -5,9 +5,9 @@ answer against the floors of the tenant's policy; what remains of nothing may st
 wrong, the caller gets a reason code and an empty list, and routes as if there were no cache.
 
 All of it is straight-line synchronous code on the event loop, with two exceptions: a prompt must be tokenized first,
-and a chain of very many blocks is matched in turns with other work. Only then is there something to wait for, and only
-until the deadline. The reply that comes from waiting is the same as the one that does not; `lookup` returns the first
-as an awaitable.
+and a chain of very many blocks is taken out of its message by a worker and matched in turns with other work. Only then
+is there something to wait for, and only until the deadline. The reply that comes from waiting is the same as the one
+that does not; `lookup` returns the first as an awaitable.
 
 Each call is counted exactly once, in `_close`, even if its caller goes away while it waits.
 """
@@ -168,11 +168,11 @@ class LookupService:
             ttft_ms=request.slo.ttft_ms,
         )
         if len(query.chain) > _SHORT_CHAIN and self._index.takes_turns(query):
-            return self._answer_in_turns(attempt, query, echo, short=short)
-        return self._conclude(attempt, query, self._index.match(query, self._wall_us()), echo, short=short)
+            return self._answer_in_turns(attempt, query, inputs, short=short)
+        return self._conclude(attempt, query, self._index.match(query, self._wall_us()), inputs, short=short)
 
     async def _answer_in_turns(
-        self, attempt: _Attempt, query: Query, echo: Sequence[int], *, short: bool
+        self, attempt: _Attempt, query: Query, inputs: Inputs, *, short: bool
     ) -> LookupRouteResponse:
         """Steps 10 to 16 where the chain is long."""
         matching = self._index.match_in_turns(query, self._wall_us())
@@ -180,22 +180,22 @@ class LookupService:
             try:
                 next(matching)
             except StopIteration as end:
-                return self._conclude(attempt, query, end.value, echo, short=short)
+                return self._conclude(attempt, query, end.value, inputs, short=short)
             await asyncio.sleep(0)
-        return _reply(TIMEOUT, echo)
+        return _reply(TIMEOUT, inputs.echo)
 
     def _conclude(
-        self, attempt: _Attempt, query: Query, outcome: Outcome, echo: Sequence[int], *, short: bool
+        self, attempt: _Attempt, query: Query, outcome: Outcome, inputs: Inputs, *, short: bool
     ) -> LookupRouteResponse:
         """Steps 11 to 16."""
         request, _, policy, deadline = attempt
         if self._expired(deadline):
-            return _reply(TIMEOUT, echo)
+            return _reply(TIMEOUT, inputs.echo)
         code, scores = _weighed(outcome, policy, short=short)
-        reply = _reply(code.value, echo, request.adapter_id)
+        reply = _reply(code.value, inputs.echo, request.adapter_id)
         if code is Code.NONE:
             reply.reason_code = NO_HINT
-            if policy.affinity and (replica := self._affine(request, query)) is not None:
+            if policy.affinity and (replica := self._affine(request, query, inputs.affinity_digest)) is not None:
                 reply.reason_code = AFFINITY_HINT
                 reply.replica_scores.add(replica_id=replica)
             return reply
@@ -211,12 +211,15 @@ class LookupService:
             )
         return reply
 
-    def _affine(self, request: LookupRouteRequest, query: Query) -> str | None:
+    def _affine(self, request: LookupRouteRequest, query: Query, digest: bytes) -> str | None:
         """The replica of §6.8. A request whose arrays contradict each other has no seed to trust, even where they are
         ignored."""
         if not all(query.scope) or not _chain_is_whole(request):
             return None
-        return affinity.pick(affinity.seed(query.chain, query.exact), self._index.serving(query.scope))
+        serving = self._index.serving(query.scope)
+        if digest:
+            return affinity.pick_by_digest(digest, serving)
+        return affinity.pick(affinity.seed(query.chain, query.exact), serving)
 
     def _expired(self, deadline: float | None) -> bool:
         return deadline is not None and self._monotonic() >= deadline

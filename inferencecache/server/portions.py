@@ -10,17 +10,26 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Iterator
 from itertools import accumulate
-from typing import Final
+from typing import Final, NamedTuple
 
 from inferencecache.wire.v1alpha1 import inferencecache_pb2 as pb
 
 PORTION_BLOCKS: Final = 1000
+HASHLESS_ENTRIES: Final = 5000
+"""Entries without a hash that are passed over in one turn."""
 _SMALL_BYTES: Final = 16 << 10
 """A message of this size cannot have many more blocks than a portion."""
 _MAX_COUNT: Final = 2**31 - 1
 
 
-async def apportioned(update: pb.CacheStateUpdate) -> AsyncIterator[pb.CacheStateUpdate]:
+class Portion(NamedTuple):
+    """A part of an update, if there is one, and how many entries without any hash were left out since the last."""
+
+    update: pb.CacheStateUpdate | None
+    hashless: int
+
+
+async def apportioned(update: pb.CacheStateUpdate) -> AsyncIterator[Portion]:
     """The portions of an update, with a turn for others between them."""
     first = True
     for portion in portions(update):
@@ -30,23 +39,33 @@ async def apportioned(update: pb.CacheStateUpdate) -> AsyncIterator[pb.CacheStat
         yield portion
 
 
-def portions(update: pb.CacheStateUpdate, blocks: int = PORTION_BLOCKS) -> Iterator[pb.CacheStateUpdate]:
-    """Updates of about `blocks` blocks that together say what `update` says, in its order; the last has its stats."""
-    if update.ByteSize() <= _SMALL_BYTES:
-        yield update
+def portions(update: pb.CacheStateUpdate, blocks: int = PORTION_BLOCKS) -> Iterator[Portion]:
+    """Updates of about `blocks` blocks that together say what `update` says, in its order; the last has its stats.
+
+    Entries that have no hash at all take two bytes of a message, so there may be millions; copying them would take
+    longer than all else. Without a hash scheme no entry is of use, and to see that takes no time.
+    """
+    if update.ByteSize() <= _SMALL_BYTES or not update.hash_scheme:
+        yield Portion(update, 0)
         return
-    portion, weight = _empty(update), 0
+    portion, weight, hashless = _empty(update), 0, 0
     for entry in update.prefixes:
+        if not (entry.prefix_hash or entry.block_hashes or entry.block_token_counts):
+            hashless += 1
+            if hashless == HASHLESS_ENTRIES:
+                yield Portion(None, hashless)
+                hashless = 0
+            continue
         for part in _parts(entry, blocks):
             size = 1 + len(part.block_hashes)
             if weight + size > blocks and weight:
-                yield portion
-                portion, weight = _empty(update), 0
+                yield Portion(portion, hashless)
+                portion, weight, hashless = _empty(update), 0, 0
             portion.prefixes.append(part)
             weight += size
     if update.HasField("stats"):
         portion.stats.CopyFrom(update.stats)
-    yield portion
+    yield Portion(portion, hashless)
 
 
 def _empty(update: pb.CacheStateUpdate) -> pb.CacheStateUpdate:

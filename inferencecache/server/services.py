@@ -25,8 +25,10 @@ from inferencecache.server.lookup import DEFAULT_BLOCK_SIZE, Call, LookupService
 from inferencecache.server.metrics import ServerMetrics
 from inferencecache.server.pdroute import NO_HINT, PDRouter
 from inferencecache.server.policy import PolicyStore
+from inferencecache.server.portions import apportioned
 from inferencecache.server.probe import Prober, ProbeResult, Tier2Prober
 from inferencecache.server.rendering import Renderer
+from inferencecache.server.reports import NO_HASH
 from inferencecache.server.streams import MAX_SUBSCRIPTIONS, EventHub, StreamEnded, stream_metrics
 from inferencecache.server.templates import RENDER_ERROR, TemplateStore
 from inferencecache.server.traced import traced
@@ -102,6 +104,14 @@ class Services:
     def report(self, update: pb.CacheStateUpdate) -> asyncio.Future[None] | None:
         """One message of a ReportCacheState stream; see `Intake.report`. Never raises."""
         return self._intake.report(update)
+
+    async def report_in_turns(self, update: pb.CacheStateUpdate) -> AsyncIterator[asyncio.Future[None] | None]:
+        """One message of any size; gives what `report` returns for each portion of it, with others' turns between."""
+        async for portion, hashless in apportioned(update):
+            if hashless:
+                self.metrics.dropped_entries.labels(NO_HASH).inc(hashless)
+            if portion is not None:
+                yield self.report(portion)
 
     def publish_event(self, event: pb.CacheEvent) -> pb.Ack | Awaitable[pb.Ack]:
         """PublishEvent: the reply, or an awaitable of it that must be awaited. Never raises."""

@@ -21,7 +21,6 @@ from google.protobuf.message import Message
 from inferencecache.server import json_messages
 from inferencecache.server.ingestion import Ingestion, IngestionRefused
 from inferencecache.server.json_messages import JsonError
-from inferencecache.server.portions import apportioned
 from inferencecache.server.rpc.messages import MAX_MESSAGE
 from inferencecache.server.services import Services
 from inferencecache.server.streams import StreamEnded
@@ -150,8 +149,8 @@ def _add_ingestion(router: APIRouter, bodies: _Bodies, services: Services, inges
             reporter.require(update.tenant_id)
         pending = None
         for update in updates:
-            async for portion in apportioned(update):
-                pending = services.report(portion)
+            async for applied in services.report_in_turns(update):
+                pending = applied
         if pending is not None:
             await pending
         return _answer(pb.Ack(accepted=True))

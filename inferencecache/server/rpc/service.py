@@ -11,7 +11,6 @@ from contextlib import contextmanager
 from typing import Final
 
 from inferencecache.server.ingestion import Ingestion, IngestionRefused, Reporter
-from inferencecache.server.portions import apportioned
 from inferencecache.server.rpc.health import health_service
 from inferencecache.server.rpc.messages import Code, Status
 from inferencecache.server.rpc.methods import (
@@ -43,8 +42,8 @@ def inference_cache_service(services: Services, ingestion: Ingestion) -> Service
         taken = 0
         async for update in updates:
             _require(reporter, update.tenant_id)
-            async for portion in apportioned(update):
-                pending = services.report(portion) or pending
+            async for applied in services.report_in_turns(update):
+                pending = applied or pending
                 taken += 1
                 if pending is not None and taken % REPORTS_UNACKNOWLEDGED == 0:
                     await pending

@@ -43,6 +43,13 @@ def test_each_hash_stands_behind_its_length_whatever_the_lengths(chain: list[byt
     assert affinity.seed(chain, b"ignored") == expected
 
 
+@given(st.lists(st.lists(st.binary(max_size=12), min_size=1), min_size=1))
+def test_a_chain_in_pieces_goes_where_it_goes_as_a_whole(pieces: list[list[bytes]]) -> None:
+    whole = affinity.seed([block for piece in pieces for block in piece], b"")
+    assert affinity.pick_by_digest(affinity.digest(pieces), _REPLICAS) == affinity.pick(whole, _REPLICAS)
+    assert affinity.pick_by_digest(affinity.digest(pieces), []) is None
+
+
 def test_prompts_spread_evenly() -> None:
     source = random.Random(7)
     replicas = [f"pod-{index}" for index in range(8)]

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
 
-from inferencecache.server import inputs
+from inferencecache.server import affinity, inputs
 from inferencecache.server.inputs import FailedOpen, Inputs, Resolved, resolve
 from inferencecache.wire.fingerprint import chain
 from inferencecache.wire.v1alpha1.inferencecache_pb2 import LookupRouteRequest
@@ -159,6 +160,24 @@ def test_only_so_many_tokens_are_hashed_on_the_event_loop(tokens: int, inline: b
     assert callable(result) is not inline
     blocks, counts = chain([5] * tokens, 16)
     assert _resolve(request) == Inputs(blocks, counts, blocks[-1], tokens // 16 * 16)
+
+
+@pytest.mark.parametrize(
+    ("blocks", "inline"), [(inputs.MAX_INLINE_BLOCKS, True), (inputs.MAX_INLINE_BLOCKS + 1, False), (100_000, False)]
+)
+def test_only_so_many_blocks_are_copied_on_the_event_loop(blocks: int, inline: bool) -> None:
+    hashes = [number.to_bytes(8, "big") for number in range(blocks)]
+    request = LookupRouteRequest(block_hashes=hashes, block_token_counts=[16] * blocks, **_EXACT)
+    result = resolve(request, chain_matching=True, block_size=16, tokenizer=None)
+    assert callable(result) is not inline
+    digest = b"" if inline else hashlib.sha256(affinity.seed(hashes, b"")).digest()
+    assert _resolve(request) == Inputs(hashes, [16] * blocks, b"x", 48, affinity_digest=digest)
+
+
+def test_more_blocks_than_have_hashes_fail_open_untouched() -> None:
+    blocks = inputs.MAX_BLOCKS + 1
+    request = LookupRouteRequest(block_hashes=[b""] * blocks, block_token_counts=[1] * blocks)
+    assert resolve(request, chain_matching=True, block_size=16, tokenizer=None) == FailedOpen()
 
 
 @pytest.mark.parametrize(

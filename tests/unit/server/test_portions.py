@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from inferencecache.server import portions as module
 from inferencecache.server import reports
-from inferencecache.server.portions import apportioned, portions
+from inferencecache.server.portions import Portion, apportioned, portions
 from inferencecache.wire.v1alpha1 import inferencecache_pb2 as pb
 
 NOW_US = 1_700_000_000_000_000
@@ -36,12 +36,15 @@ def entries(draw: st.DrawFn) -> pb.PrefixEntry:
     )
 
 
-def said(updates: Iterable[pb.CacheStateUpdate]) -> tuple[list[tuple[object, ...]], Counter[str], list[object]]:
+def said(parts: Iterable[Portion]) -> tuple[list[tuple[object, ...]], Counter[str], list[object]]:
     """All holds in order, what was dropped, and the stats."""
     holds: list[tuple[object, ...]] = []
     dropped: Counter[str] = Counter()
     stats = []
-    for update in updates:
+    for update, hashless in parts:
+        dropped += Counter({reports.NO_HASH: hashless})
+        if update is None:
+            continue
         reading = reports.read(update, NOW_US)
         for run in reading.report.holds:
             holds += [
@@ -58,11 +61,13 @@ def test_portions_say_what_the_whole_says(given_entries: list[pb.PrefixEntry], s
     update = pb.CacheStateUpdate(replica_id="r", model_id="m", hash_scheme="v", adapter_id="b", prefixes=given_entries)
     if with_stats:
         update.stats.hit_rate = 0.5
-    whole = said([update])
+    whole = said([Portion(update, 0)])
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "_SMALL_BYTES", -1)
-        cut = list(portions(update, size))
-    assert said(cut) == whole
+        patch.setattr(module, "HASHLESS_ENTRIES", 2)
+        told = list(portions(update, size))
+    assert said(told) == whole
+    cut = [each for each, _ in told if each is not None]
     assert all((each.replica_id, each.model_id) == ("r", "m") for each in cut)
     limit = size + max((len(entry.block_hashes) for entry in given_entries), default=0)
     assert all(sum(1 + len(entry.block_hashes) for entry in each.prefixes) <= max(limit, size) for each in cut)
@@ -70,7 +75,7 @@ def test_portions_say_what_the_whole_says(given_entries: list[pb.PrefixEntry], s
 
 def test_a_small_report_is_passed_on_as_it_is() -> None:
     update = pb.CacheStateUpdate(prefixes=[pb.PrefixEntry(prefix_hash=b"x" * 8)] * 64)
-    [only] = portions(update)
+    [(only, _)] = portions(update)
     assert only is update
 
 
@@ -80,7 +85,22 @@ def test_one_long_chain_is_cut() -> None:
     update.prefixes[0].block_token_counts.extend([16] * 5000)
     cut = list(portions(update))
     assert len(cut) == 5000 // module.PORTION_BLOCKS
-    assert said(cut) == said([update])
+    assert said(cut) == said([Portion(update, 0)])
+
+
+def test_entries_without_a_hash_are_counted_in_turns_and_copied_nowhere() -> None:
+    prefixes = [pb.PrefixEntry(tier=pb.CACHE_TIER_T1)] * 12_000 + [pb.PrefixEntry(prefix_hash=b"x")]
+    told = list(portions(pb.CacheStateUpdate(hash_scheme="v", prefixes=prefixes)))
+    assert [(hashless, update and len(update.prefixes)) for update, hashless in told] == [
+        (5000, None),
+        (5000, None),
+        (2000, 1),
+    ]
+
+
+def test_a_report_without_a_hash_scheme_is_not_looked_through() -> None:
+    update = pb.CacheStateUpdate(prefixes=[pb.PrefixEntry(prefix_hash=b"x" * 8)] * 20_000)
+    assert list(portions(update)) == [(update, 0)]
 
 
 async def test_others_get_their_turn_between_portions() -> None:
@@ -94,7 +114,7 @@ async def test_others_get_their_turn_between_portions() -> None:
 
     other = asyncio.create_task(count())
     entry = pb.PrefixEntry(prefix_hash=b"x" * 8)
-    number = len([each async for each in apportioned(pb.CacheStateUpdate(prefixes=[entry] * 20_000))])
+    number = len([each async for each in apportioned(pb.CacheStateUpdate(hash_scheme="v", prefixes=[entry] * 20_000))])
     other.cancel()
     assert number == 20
     assert turns >= number - 1

@@ -3,8 +3,8 @@
     python -m tests.unit.server.index.endurance [--operations 1000000] [--seed 0]
 
 Not part of the test run, which does some ten thousand of them. Histories of 2,000 operations follow one another, each
-from an empty index, with another seed, cap and size of batches, and a third of them puts off what can be; a failure names the seed, with which it happens
-again.
+from an empty index, with another seed, cap and size of batches; a third of them puts off what can be put off. A failure
+names the seed, with which it happens again.
 """
 
 from __future__ import annotations
