@@ -44,13 +44,17 @@ _SHOWING_THE_VALUE = frozenset(
 
 @dataclass(frozen=True)
 class Violation:
-    """One broken rule: `rule` is its row in spec 02, `value` the bad value where the kind carries one."""
+    """One broken rule: `rule` is its row in spec 02, `value` the bad value where the kind carries one.
+
+    `quoted` is what of the object the detail tells besides, where that may be spelled in several ways.
+    """
 
     rule: str
     kind: ViolationKind
     field: str
     detail: str
     value: Any = None
+    quoted: Any = None
 
     @property
     def message(self) -> str:
@@ -70,7 +74,7 @@ class Violation:
         return (
             self.kind is other.kind
             and self.field == other.field
-            and self.detail == other.detail
+            and (self.detail == other.detail or (self.quoted is not None and self.quoted == other.quoted))
             and type(self.value) is type(other.value)
             and bool(self.value == other.value)
         )
@@ -99,9 +103,9 @@ def forbidden(rule: str, field: str, detail: str) -> Violation:
     return Violation(rule, ViolationKind.FORBIDDEN, field, detail)
 
 
-def invalid(rule: str, field: str, value: Any, detail: str) -> Violation:
+def invalid(rule: str, field: str, value: Any, detail: str, quoted: Any = None) -> Violation:
     """A value is wrong."""
-    return Violation(rule, ViolationKind.INVALID, field, detail, value)
+    return Violation(rule, ViolationKind.INVALID, field, detail, value, quoted)
 
 
 def not_supported(rule: str, field: str, value: Any, accepted: Iterable[str]) -> Violation:

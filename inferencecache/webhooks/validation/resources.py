@@ -105,13 +105,15 @@ def limits_and_requests_agree(base: str, resources: ResourceRequirements) -> Ite
         where = f"{base}.requests[{name}]={request}"
         if name in _OVERCOMMITTABLE:
             if limit < request:
-                yield invalid("V14", f"{base}.limits[{name}]", limit, f"must be greater than or equal to {where}")
+                detail = f"must be greater than or equal to {where}"
+                yield invalid("V14", f"{base}.limits[{name}]", limit, detail, quoted=request)
         elif limit != request:
             yield invalid(
                 "V14",
                 f"{base}.limits[{name}]",
                 limit,
                 f"must equal {where}: Kubernetes does not overcommit {name}, every unit is dedicated",
+                quoted=request,
             )
 
 

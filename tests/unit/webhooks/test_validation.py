@@ -286,9 +286,11 @@ def test_a_message_shows_the_bad_value_as_its_owner_wrote_it(spec: dict[str, Any
 def test_another_bad_value_is_fresh_and_an_equal_amount_in_other_words_is_not() -> None:
     old = _backend(_resources(limits={"memory": "1Gi"}, requests={"memory": "2Gi"}))
     worse = _backend(_resources(limits={"memory": "512Mi"}, requests={"memory": "2Gi"}))
-    respelled = _backend(_resources(limits={"memory": "1024Mi"}, requests={"memory": "2Gi"}))
+    respelled = _backend(_resources(limits={"memory": "1024Mi"}, requests={"memory": "2048Mi"}))
+    another = _backend(_resources(limits={"memory": "1Gi"}, requests={"memory": "3Gi"}))
     assert not validate_cache_backend(worse, old, runtimes=REGISTRY).allowed
     assert validate_cache_backend(respelled, old, runtimes=REGISTRY).allowed
+    assert not validate_cache_backend(another, old, runtimes=REGISTRY).allowed
 
 
 @pytest.mark.parametrize("name", ["a.b", "1kv", "kv-", "Kv", "k" * 64])
