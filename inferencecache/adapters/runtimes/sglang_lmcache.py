@@ -79,11 +79,10 @@ class SGLangLMCache:
         pods.require_extensible(engine)
         tuning = _Tuning.of(backend)
         store = _store(binding)
-        worker = _own_worker(pod_spec)
-        owned = worker is not None
+        owned = _owns_worker(pod_spec)
         _check_config_mount(engine)
         _check_names(pod_spec, owned, CONFIG_VOLUME, "volumes")
-        shared = _shared_memory(pod_spec, engine, worker)
+        shared = _shared_memory(pod_spec, engine, owned)
         if shared is None:
             _check_names(pod_spec, owned, SHM_VOLUME, "volumes")
         _check_names(pod_spec, owned, WORKER, "initContainers")
@@ -159,15 +158,13 @@ def _store(binding: Binding | None) -> Endpoint | None:
 # ----------------------------------------------------------------------------------------------------- ownership
 
 
-def _own_worker(pod_spec: PodSpec) -> Container | None:
-    """The worker that this adapter rendered before, if the Pod has one."""
-    containers: list[Container] = pod_spec.get("initContainers") or []
-    return next((one for one in containers if one.get("name") == WORKER and _is_marked(one)), None)
-
-
-def _is_marked(container: Container) -> bool:
-    variables: list[dict[str, Any]] = container.get("env") or []
-    return any(entry.get("name") == MARKER and entry.get("value") == "true" for entry in variables)
+def _owns_worker(pod_spec: PodSpec) -> bool:
+    """Whether the Pod already has a worker that this adapter rendered."""
+    return any(
+        container.get("name") == WORKER
+        and any(entry.get("name") == MARKER and entry.get("value") == "true" for entry in container.get("env") or ())
+        for container in pod_spec.get("initContainers") or ()
+    )
 
 
 def _check_names(pod_spec: PodSpec, owned: bool, name: str, field: str) -> None:
@@ -186,29 +183,22 @@ def _check_config_mount(engine: Container) -> None:
         raise InjectionError(f'volume "{mount.get("name")}" is mounted at {CONFIG_DIRECTORY}: mount it elsewhere')
 
 
-def _shared_memory(pod_spec: PodSpec, engine: Container, worker: Container | None) -> dict[str, Any] | None:
+def _shared_memory(pod_spec: PodSpec, engine: Container, owned: bool) -> dict[str, Any] | None:
     """The mount through which the worker shares the engine's own `/dev/shm`, or None if it needs one of ours."""
     mount = _mount_at(engine, SHM_DIRECTORY)
-    if mount is None:
+    if mount is None or (owned and mount.get("name") == SHM_VOLUME):
         return None
+    if mount.get("name") == SHM_VOLUME:
+        # Once wired, it would pass for ours and be replaced.
+        raise InjectionError(
+            f'{SHM_DIRECTORY} is mounted from a volume named "{SHM_VOLUME}", a name reserved for the worker; rename it'
+        )
     name = mount.get("name")
     volume: dict[str, Any] = next((v for v in pod_spec.get("volumes") or () if v.get("name") == name), {})
-    if worker is not None and _is_our_memory(volume, worker):
-        return None
     if problem := _unusable(mount, volume):
         raise InjectionError(f'volume "{name}" at {SHM_DIRECTORY} cannot be shared with the worker: {problem}')
     shared = {"name": name, "mountPath": SHM_DIRECTORY}
     return {**shared, "subPath": mount["subPath"]} if mount.get("subPath") else shared
-
-
-def _is_our_memory(volume: dict[str, Any], worker: Container) -> bool:
-    """Whether an earlier admission made this volume: it has the size of the worker's memory.
-
-    The name alone does not tell. The Pod's owner may have a volume of that name, which is shared like any other and
-    must not be rendered anew when the Pod is admitted again.
-    """
-    memory = ((worker.get("resources") or {}).get("limits") or {}).get("memory")
-    return volume == {"name": SHM_VOLUME, "emptyDir": {"medium": "Memory", "sizeLimit": memory}}
 
 
 def _unusable(mount: dict[str, Any], volume: dict[str, Any]) -> str:

@@ -346,9 +346,7 @@ _CONTAINER: _Items = st.fixed_dictionaries(
         "newField": st.just({"x": 1}),
     },
 )
-_VOLUME: _Items = st.fixed_dictionaries(
-    {"name": st.sampled_from(["a", "lmcache-config", "lmcache-dshm"]), "emptyDir": st.just({})}
-)
+_VOLUME: _Items = st.fixed_dictionaries({"name": st.sampled_from(["a", "lmcache-config"]), "emptyDir": st.just({})})
 _SPEC: _Items = st.fixed_dictionaries(
     {"containers": st.lists(_CONTAINER, max_size=3, unique_by=_name)},
     optional={
@@ -384,25 +382,7 @@ def test_any_pod_is_wired_once_and_for_all_or_refused(spec: PodSpec, pair: tuple
         assert len(names) == len(set(names))
 
 
-@pytest.mark.parametrize(
-    "source",
-    [{"hostPath": {"path": "/mnt"}}, {"emptyDir": {"medium": "Memory", "sizeLimit": "64Gi"}}, {"emptyDir": {}}, {}],
-)
-def test_shared_memory_of_the_owners_is_shared_whatever_its_volume_is_called(source: dict[str, Any]) -> None:
-    """Spec 04 §4.3: a mount that names `lmcache-dshm` without a worker of ours is the operator's, also later."""
+def test_shared_memory_from_a_volume_of_the_reserved_name_is_refused() -> None:
+    """Seed: Names the MP wire reserves; spec 04 §4.3 would share it, and a second admission take it for ours."""
     engine = {"name": "sglang", "image": "i", "volumeMounts": [{"name": "lmcache-dshm", "mountPath": "/dev/shm"}]}
-    volumes = [{"name": "lmcache-dshm", **source}] if source else []
-    wired = wire({"containers": [engine], "volumes": volumes}, RESP, sglang())
-    assert [volume for volume in wired["volumes"] if volume["name"] == "lmcache-dshm"] == volumes
-    (worker,) = wired["initContainers"]
-    assert {"name": "lmcache-dshm", "mountPath": "/dev/shm"} in worker["volumeMounts"]
-    larger = wire(wired, RESP, sglang(hostMemory={"capacity": "32Gi"}))
-    assert larger["volumes"] == wired["volumes"]
-
-
-def test_memory_of_ours_follows_the_backend() -> None:
-    """Spec 04 §4.3: an owned volume is rendered anew."""
-    wired = wire(pod_spec("sglang"), RESP, sglang())
-    larger = wire(wired, RESP, sglang(hostMemory={"capacity": "32Gi"}))
-    sizes = [volume["emptyDir"].get("sizeLimit") for volume in larger["volumes"]]
-    assert sizes == [None, "33Gi"]
+    refuse({"containers": [engine]}, RESP, backend(runtime="SGLang", remoteStorage=REDIS), "reserved for the worker")
