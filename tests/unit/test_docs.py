@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 from typer.main import get_command
 
 from inferencecache.api import KINDS
+from inferencecache.api.schema import object_schema
 from inferencecache.cli.main import app
 from inferencecache.cli.reference.markdown import GENERATED
 from inferencecache.controllers.cachebackend import reasons
@@ -125,3 +128,55 @@ def test_the_ports_that_the_security_page_lists_are_those_that_are_installed(par
     (deployment,) = yaml.safe_load_all((ROOT / "manifests" / part / "deployment.yaml").read_text())
     (container,) = deployment["spec"]["template"]["spec"]["containers"]
     assert listed == {port["containerPort"] for port in container["ports"]}
+
+
+def fields_of(schema: Mapping[str, Any], path: str = "") -> Iterator[str]:
+    """The paths of a schema's fields; those of a list's items are written like the list's."""
+    yield path
+    for name, node in (schema.get("properties") or {}).items():
+        yield from fields_of(node, f"{path}.{name}" if path else name)
+    if "items" in schema:
+        yield from fields_of(schema["items"], path)
+
+
+@pytest.fixture(scope="module")
+def fields() -> set[str]:
+    """The paths of all fields of all kinds."""
+    return {path for kind in KINDS for path in fields_of(object_schema(kind))}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_every_field_that_a_page_names_is_one(page: Path, fields: set[str]) -> None:
+    named = re.findall(r"`((?:spec|status)\.[A-Za-z.\[\]]+)`", page.read_text())
+    of_pods = {"spec.template.metadata", "spec.containers"}
+    assert {name.replace("[]", "") for name in named} - fields - of_pods == set()
+
+
+@pytest.fixture(scope="module")
+def source() -> str:
+    """All code and manifests."""
+    files = [*(ROOT / "inferencecache").rglob("*.py"), *(ROOT / "manifests").rglob("*.yaml")]
+    return "\n".join(file.read_text() for file in files)
+
+
+@pytest.mark.parametrize("page", sorted((ROOT / "docs").glob("*.md")), ids=lambda path: path.name)
+def test_every_reason_kind_and_annotation_that_a_page_names_is_in_the_code(page: Path, source: str) -> None:
+    text = page.read_text()
+    named = set(re.findall(r"`([A-Z][a-z]+(?:[A-Z][A-Za-z0-9]*)+)`", text))
+    named |= set(re.findall(r"`(?:[a-z.]*gpustack\.ai|inferencecache\.io)(/[\w-]+)`", text))
+    assert {name for name in named if name not in source} == set()
+
+
+def test_the_page_of_the_command_line_has_every_subcommand() -> None:
+    page = (ROOT / "docs" / "cli.md").read_text()
+    listed = set(re.findall(r"^\| `([a-z-]+)[ `]", page, re.MULTILINE))
+    assert listed == set(get_command(app).commands)  # type: ignore[attr-defined]
+
+
+def test_every_value_of_the_chart_that_a_page_names_has_a_default() -> None:
+    values = yaml.safe_load((ROOT / "charts" / "inferencecache" / "values.yaml").read_text())
+    for path in re.findall(rf"`((?:{'|'.join(values)})\.[A-Za-z.]+)(?:=\w+)?`", (ROOT / "docs/install.md").read_text()):
+        found = values
+        for name in path.split("."):
+            assert name in found, path
+            found = found[name]
