@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Annotated, Any, Final, TypeVar
 
@@ -75,9 +75,9 @@ T = TypeVar("T")
 class _HttpCall:
     """An HTTP request as the services see a caller. It has no deadline, and is answered even if nobody waits."""
 
+    metadata: Mapping[str, str]
     deadline: float | None = None
     cancelled: bool = False
-    metadata: Mapping[str, str] = field(default_factory=dict)
 
 
 class _Bodies:
@@ -98,14 +98,14 @@ def v1_router(services: Services, ingestion: Ingestion) -> APIRouter:
     router = APIRouter(prefix=PREFIX)
     bodies = _Bodies()
 
-    async def lookup_route(request: pb.LookupRouteRequest) -> Message:
-        reply = services.lookup_route(request, _HttpCall())
+    async def lookup_route(request: pb.LookupRouteRequest, call: _HttpCall) -> Message:
+        reply = services.lookup_route(request, call)
         return reply if isinstance(reply, Message) else await reply
 
-    async def lookup_pd_route(request: pb.LookupPDRouteRequest) -> Message:
+    async def lookup_pd_route(request: pb.LookupPDRouteRequest, _call: _HttpCall) -> Message:
         return services.lookup_pd_route(request)
 
-    async def render_template(request: pb.RenderTemplateRequest) -> Message:
+    async def render_template(request: pb.RenderTemplateRequest, _call: _HttpCall) -> Message:
         reply = services.render_template(request)
         return reply if isinstance(reply, Message) else await reply
 
@@ -221,13 +221,13 @@ def _add(
     path: str,
     request: type[Message],
     response: type[Message],
-    answer: Callable[[Any], Awaitable[Message]],
+    answer: Callable[[Any, _HttpCall], Awaitable[Message]],
     description: str,
 ) -> None:
     """A path that takes one message and gives one."""
 
     async def endpoint(http: Request) -> Response:
-        return _answer(await answer(await bodies.parsed(http, _reader(request))))
+        return _answer(await answer(await bodies.parsed(http, _reader(request)), _HttpCall(http.headers)))
 
     router.add_api_route(
         path, _guarded(endpoint), methods=["POST"], summary=request.DESCRIPTOR.name.removesuffix("Request"),

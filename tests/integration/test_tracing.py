@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 
+import aiohttp
 import grpc
 import pytest
 from typer.testing import CliRunner
@@ -40,11 +41,20 @@ async def test_a_lookup_is_part_of_the_trace_that_the_gateway_names(collector: C
             call = Stub(channel).method("LookupRoute")
             await call(lookup([A]), metadata=(("traceparent", f"00-{trace}-{parent}-01"),), timeout=10)
             await call(lookup([A], model_id="alone"), timeout=10)
+        url = f"http://{started['http_addr']}/v1/lookup-route"
+        headers = {"Traceparent": f"00-{trace}-{parent}-01"}
+        async with (
+            aiohttp.ClientSession() as session,
+            session.post(url, json={"modelId": "h"}, headers=headers) as reply,
+        ):
+            assert reply.status == 200
         server.process.send_signal(signal.SIGTERM)
         assert await server.end() == 0
     assert collector.paths == {"/v1/traces"}
-    within, alone = collector.named("LookupRoute")
-    assert (within.service, within.trace, within.parent) == ("inference-cache-server", trace, parent)
+    within, alone, http = collector.named("LookupRoute")
+    for span in (within, http):
+        assert (span.service, span.trace, span.parent) == ("inference-cache-server", trace, parent)
+    assert http.attributes["inferencecache.model"] == "h"
     assert (alone.parent, alone.attributes["inferencecache.model"]) == ("", "alone")
     assert within.attributes["inferencecache.reason_code"] == "NO_HINT"
 
