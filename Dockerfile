@@ -23,6 +23,9 @@ RUN awk '/^[a-z]/ { wanted = /^(hatchling|packaging|pathspec|pluggy|tomlkit|trov
  && /opt/tools/bin/pip install --quiet --no-deps --require-hashes -r tools.lock
 COPY pyproject.toml README.md LICENSE ./
 COPY inferencecache inferencecache
+# What the server says of itself when it starts; left out if nobody says.
+ARG COMMIT=
+RUN [ -z "$COMMIT" ] || echo "$COMMIT" >inferencecache/COMMIT
 RUN /opt/tools/bin/pip wheel --quiet --no-deps --no-build-isolation --wheel-dir /opt/wheels . \
  && /opt/inferencecache/bin/pip install --quiet --no-deps --no-compile --no-index /opt/wheels/*.whl \
  && /opt/inferencecache/bin/pip uninstall --quiet --yes pip setuptools

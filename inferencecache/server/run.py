@@ -22,7 +22,7 @@ from typing import Final
 import structlog
 from prometheus_client import Counter
 
-from inferencecache import __version__
+from inferencecache import __version__, build
 from inferencecache.server import web
 from inferencecache.server.admin import Guards, admin_app
 from inferencecache.server.auth import Authenticator, Reviewer, any_service_account
@@ -48,9 +48,6 @@ the process is gone within five."""
 INGESTION_MEMORY_SECONDS: Final = 300.0
 """Engines are many, and each reports all the time: a review every half minute for each would be a load of its own."""
 INGESTION_MEMORY_SIZE: Final = 10_000
-
-COMMIT: Final = "unknown"
-"""Part of the startup line. A wheel does not know the commit it was built from."""
 
 _log = structlog.get_logger(__name__)
 
@@ -276,7 +273,7 @@ def _announce(settings: ServerSettings, ports: Ports, *, tls: bool) -> None:
     _log.info(
         "startup",
         version=__version__,
-        commit=COMMIT,
+        **({"commit": commit} if (commit := build.commit()) else {}),
         grpc_addr=str(settings.grpc_bind_address._replace(port=ports.grpc)),
         grpc_tls=tls,
         http_addr=str(settings.http_bind_address._replace(port=ports.http)),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import re
 import socket
 from typing import Final, NamedTuple
@@ -41,7 +43,9 @@ def bind(address: BindAddress) -> socket.socket:
             family = socket.AF_INET6 if ":" in host else socket.AF_INET
             sock = socket.create_server((host, port), family=family, backlog=_BACKLOG)
     except OSError as error:
-        raise OSError(error.errno, f"cannot listen on {address}: {error.strerror or error}") from error
+        # What Python says instead names the address once more, and not as it was given.
+        reason = os.strerror(error.errno) if error.errno in errno.errorcode else error.strerror or error
+        raise OSError(error.errno, f"cannot listen on {address}: {reason}") from error
     # Connections inherit this. Without it the second packet of an answer waits 40 ms for an acknowledgement.
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     return sock
