@@ -28,8 +28,8 @@ class Form(StrEnum):
 
 
 def explain(
-    subject: Annotated[Subject, typer.Argument(help="What to explain: pod.")],
-    name: Annotated[str, typer.Argument(help="Its name.")],
+    subject: Annotated[Subject, typer.Argument(help="What to explain: pod.", metavar="pod")],
+    name: Annotated[str, typer.Argument(help="Its name.", metavar="NAME")],
     namespace: Annotated[str, typer.Option("--namespace", "-n", help="Its namespace.")] = "default",
     kubeconfig: Kubeconfig = "",
     context: Context = "",

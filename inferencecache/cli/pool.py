@@ -32,7 +32,7 @@ class PoolOutput(StrEnum):
 
 
 def pool(
-    names: Annotated[list[str] | None, typer.Argument(metavar="[POOL]...", show_default="every pool")] = None,
+    names: Annotated[list[str] | None, typer.Argument(metavar="POOL", show_default="every pool")] = None,
     kubeconfig: Kubeconfig = "",
     context: Context = "",
     output: Annotated[PoolOutput, typer.Option("--output", "-o", help="human or json.")] = PoolOutput.HUMAN,

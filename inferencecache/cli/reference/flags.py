@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from typer.core import TyperOption
+from typer.core import TyperArgument, TyperOption
 from typer.main import get_command
 
 from inferencecache.cli.reference.markdown import GENERATED, table
@@ -15,7 +15,8 @@ _INTRODUCTION = f"""\
 {GENERATED}
 
 Long names may be written with one dash or two, values after a space or `=`, booleans as `--flag` or `--flag=false`,
-durations as `30s`, `5m` or `1h30m`. A flag that is not listed is an error (exit 2).
+durations as `30s`, `5m` or `1h30m`. A flag that is not listed is an error (exit 2, and 3 of the commands that look at a
+cluster).
 """
 
 
@@ -30,6 +31,10 @@ def flags_page() -> str:
 
 def _section(name: str, command: Any) -> str:
     summary = (command.help or "").strip()
+    if any(isinstance(param, TyperArgument) for param in command.params):
+        usage = command.collect_usage_pieces(command.context_class(command, info_name=name))
+        pieces = (piece.removeprefix("{").removesuffix("}") for piece in usage)
+        summary = f"`inferencecache {' '.join([name, *pieces])}`\n\n{summary}"
     options = [param for param in command.params if isinstance(param, TyperOption) and not param.hidden]
     rows = table(("Flag", "Default", "Meaning"), map(_row, options))
     return f"## inferencecache {name}\n\n{summary}\n\n{rows}"
