@@ -78,18 +78,24 @@ Job = Callable[[], Resolved]
 
 
 def resolve(
-    request: LookupRouteRequest, *, chain_matching: bool, block_size: int, tokenizer: Tokenizer | None
+    request: LookupRouteRequest,
+    block_hashes: Sequence[bytes],
+    *,
+    chain_matching: bool,
+    block_size: int,
+    tokenizer: Tokenizer | None,
 ) -> Resolved | Job:
     """What `request` asks about, or the job that finds out. The job blocks, never raises, and belongs into a thread.
 
     Args:
         request: its repeated fields are copied, as walking them in place is slow.
+        block_hashes: those of the request, which need not be in it.
         chain_matching: off, explicit chains are ignored and derived ones shrink to their last block.
         block_size: tokens per block of the engines, for derived chains.
         tokenizer: None if the server has none.
     """
     exact = request.prefix_hash
-    blocks, counts = len(request.block_hashes), len(request.block_token_counts)
+    blocks, counts = len(block_hashes), len(request.block_token_counts)
     ignored = False
     if not chain_matching:
         if exact:  # row 1
@@ -99,8 +105,8 @@ def resolve(
         if blocks != counts or blocks > MAX_BLOCKS:
             return FailedOpen()
         if blocks > MAX_INLINE_BLOCKS:
-            return partial(_from_long_chain, request)
-        return Inputs(request.block_hashes[:], request.block_token_counts[:], exact, request.prefix_token_count)
+            return partial(_from_long_chain, request, block_hashes)
+        return Inputs(block_hashes[:], request.block_token_counts[:], exact, request.prefix_token_count)
     if tokens := len(request.token_ids):  # row 4
         if tokens > MAX_TOKENS:
             return FailedOpen()
@@ -117,9 +123,8 @@ def resolve(
     return Inputs(exact_count=request.prefix_token_count)  # row 7
 
 
-def _from_long_chain(request: LookupRouteRequest) -> Resolved:
+def _from_long_chain(request: LookupRouteRequest, hashes: Sequence[bytes]) -> Resolved:
     """Row 3, in pieces, as each holds the interpreter."""
-    hashes = request.block_hashes
     pieces = [hashes[start : start + MAX_INLINE_BLOCKS] for start in range(0, len(hashes), MAX_INLINE_BLOCKS)]
     return Inputs(
         list(chain.from_iterable(pieces)),

@@ -61,6 +61,7 @@ class Call(Protocol):
 
 class _Attempt(NamedTuple):
     request: LookupRouteRequest
+    blocks: Sequence[bytes]
     call: Call
     policy: TenantPolicy
     deadline: float | None
@@ -92,14 +93,19 @@ class LookupService:
         self._workers = workers or Workers()
         self._monotonic, self._wall_us = clock or Clock()
 
-    def lookup(self, request: LookupRouteRequest, call: Call) -> LookupRouteResponse | Awaitable[LookupRouteResponse]:
-        """The reply; an awaitable, which must be awaited, if there is something to wait for. Never raises."""
+    def lookup(
+        self, request: LookupRouteRequest, call: Call, blocks: Sequence[bytes] | None = None
+    ) -> LookupRouteResponse | Awaitable[LookupRouteResponse]:
+        """The reply; an awaitable, which must be awaited, if there is something to wait for. Never raises.
+
+        `blocks` are the request's block hashes, where they are not in `request`.
+        """
         started = self._monotonic()
         if request.tenant_id == RESERVED_TENANT:
             self._metrics.looked_up(request.model_id, NO_HINT, hinted=False, seconds=0.0)
             return LookupRouteResponse(reason_code=NO_HINT)
         try:
-            reply = self._begin(request, call, started)
+            reply = self._begin(request, request.block_hashes if blocks is None else blocks, call, started)
         except Exception as error:
             reply = self._failed(error)
         if isinstance(reply, LookupRouteResponse):
@@ -107,7 +113,7 @@ class LookupService:
         return self._await(request, reply, started)
 
     def _begin(
-        self, request: LookupRouteRequest, call: Call, started: float
+        self, request: LookupRouteRequest, blocks: Sequence[bytes], call: Call, started: float
     ) -> LookupRouteResponse | Awaitable[LookupRouteResponse]:
         """Steps 2 to 6."""
         policy = self._policies.of(request.tenant_id)
@@ -115,13 +121,14 @@ class LookupService:
         if policy.lookup_timeout_s is not None:
             budget = started + policy.lookup_timeout_s
             deadline = budget if deadline is None else min(deadline, budget)
-        attempt = _Attempt(request, call, policy, deadline)
+        attempt = _Attempt(request, blocks, call, policy, deadline)
         if call.cancelled or self._expired(deadline):
             return _reply(TIMEOUT)
-        if policy.require_chain and not (request.block_hashes and _chain_is_whole(request)):
+        if policy.require_chain and not (blocks and _chain_is_whole(attempt)):
             return _reply(POLICY_REQUIRES_CHAIN)
         resolved = resolve(
             request,
+            blocks,
             chain_matching=policy.chain_matching,
             block_size=self._block_size,
             tokenizer=self._tokenizer,
@@ -150,7 +157,7 @@ class LookupService:
         self, attempt: _Attempt, inputs: Resolved
     ) -> LookupRouteResponse | Coroutine[None, None, LookupRouteResponse]:
         """Steps 7 to 16."""
-        request, call, policy, deadline = attempt
+        request, _, call, policy, deadline = attempt
         echo = inputs.echo
         if call.cancelled or self._expired(deadline):
             return _reply(TIMEOUT, echo)
@@ -188,14 +195,14 @@ class LookupService:
         self, attempt: _Attempt, query: Query, outcome: Outcome, inputs: Inputs, *, short: bool
     ) -> LookupRouteResponse:
         """Steps 11 to 16."""
-        request, _, policy, deadline = attempt
+        request, _, _, policy, deadline = attempt
         if self._expired(deadline):
             return _reply(TIMEOUT, inputs.echo)
         code, scores = _weighed(outcome, policy, short=short)
         reply = _reply(code.value, inputs.echo, request.adapter_id)
         if code is Code.NONE:
             reply.reason_code = NO_HINT
-            if policy.affinity and (replica := self._affine(request, query, inputs.affinity_digest)) is not None:
+            if policy.affinity and (replica := self._affine(attempt, query, inputs.affinity_digest)) is not None:
                 reply.reason_code = AFFINITY_HINT
                 reply.replica_scores.add(replica_id=replica)
             return reply
@@ -211,10 +218,10 @@ class LookupService:
             )
         return reply
 
-    def _affine(self, request: LookupRouteRequest, query: Query, digest: bytes) -> str | None:
+    def _affine(self, attempt: _Attempt, query: Query, digest: bytes) -> str | None:
         """The replica of §6.8. A request whose arrays contradict each other has no seed to trust, even where they are
         ignored."""
-        if not all(query.scope) or not _chain_is_whole(request):
+        if not all(query.scope) or not _chain_is_whole(attempt):
             return None
         serving = self._index.serving(query.scope)
         if digest:
@@ -268,8 +275,8 @@ def _weighed(outcome: Outcome, policy: TenantPolicy, *, short: bool) -> tuple[Co
     return code, scores
 
 
-def _chain_is_whole(request: LookupRouteRequest) -> bool:
-    return len(request.block_hashes) == len(request.block_token_counts)
+def _chain_is_whole(attempt: _Attempt) -> bool:
+    return len(attempt.blocks) == len(attempt.request.block_token_counts)
 
 
 def _reply(reason_code: str, echo: Sequence[int] = (), adapter_id: str = "") -> LookupRouteResponse:

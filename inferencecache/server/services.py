@@ -11,7 +11,7 @@ dropped, and asking about it finds nothing (spec 06 §3).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import AsyncIterator, Awaitable, Sequence
 from typing import Final, NoReturn
 
 from inferencecache import tracing
@@ -91,10 +91,13 @@ class Services:
         metrics.watch_entries(index.entries_by_model)
 
     def lookup_route(
-        self, request: pb.LookupRouteRequest, call: Call
+        self, request: pb.LookupRouteRequest, call: Call, blocks: Sequence[bytes] | None = None
     ) -> pb.LookupRouteResponse | Awaitable[pb.LookupRouteResponse]:
-        """LookupRoute: the reply, or an awaitable of it that must be awaited. Never raises."""
-        return self._lookup(request, call)
+        """LookupRoute: the reply, or an awaitable of it that must be awaited. Never raises.
+
+        `blocks` are the request's block hashes, where they are not in `request`.
+        """
+        return self._lookup(request, call, blocks)
 
     @property
     def intake(self) -> Intake:

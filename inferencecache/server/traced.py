@@ -6,22 +6,22 @@ Only where tracing is on does a call come through here.
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
 from inferencecache import tracing
 from inferencecache.server.lookup import Call
 from inferencecache.wire.v1alpha1.inferencecache_pb2 import LookupRouteRequest, LookupRouteResponse
 
 Reply = LookupRouteResponse | Awaitable[LookupRouteResponse]
-Lookup = Callable[[LookupRouteRequest, Call], Reply]
+Lookup = Callable[[LookupRouteRequest, Call, Sequence[bytes] | None], Reply]
 
 
 def traced(lookup: Lookup) -> Lookup:
     """The same lookup, recorded. Prompts and tokens stay out of traces."""
 
-    def recorded(request: LookupRouteRequest, call: Call) -> Reply:
+    def recorded(request: LookupRouteRequest, call: Call, blocks: Sequence[bytes] | None) -> Reply:
         started = time.time_ns()
-        reply = lookup(request, call)
+        reply = lookup(request, call, blocks)
         if isinstance(reply, LookupRouteResponse):
             _record(request, reply, call, started)
             return reply

@@ -16,6 +16,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from inferencecache.wire.route_request import Fingerprints
+
 WIDTH: Final = 8
 """Bytes of a fingerprint."""
 SHORTEST: Final = 16
@@ -27,6 +29,8 @@ _MISALIGNED: Final = 4  # finds at no block's beginning, before a sequence is le
 
 def pack(blocks: Sequence[bytes]) -> bytes:
     """The blocks one behind the other; empty if they are few, or not all as long as a fingerprint."""
+    if isinstance(blocks, Fingerprints):
+        return blocks.packed if len(blocks) >= SHORTEST else b""
     return b"".join(blocks) if len(blocks) >= SHORTEST and set(map(len, blocks)) == {WIDTH} else b""
 
 

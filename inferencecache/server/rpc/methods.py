@@ -40,7 +40,7 @@ StreamHandler: TypeAlias = Callable[[AsyncIterator[Any], Call], AsyncIterator[Me
 class Unary:
     """`parse` reads a request, `answer` responds to it."""
 
-    parse: Callable[[bytes], Message]
+    parse: Callable[[bytes], Any]
     answer: UnaryHandler
 
 

@@ -26,6 +26,8 @@ from inferencecache.server.rpc.methods import (
 from inferencecache.server.rpc.reflection import reflection_services
 from inferencecache.server.services import Services
 from inferencecache.server.streams import StreamEnded
+from inferencecache.wire import route_request
+from inferencecache.wire.route_request import RouteRequest
 from inferencecache.wire.service import METHODS, SERVICE_NAME
 from inferencecache.wire.v1alpha1 import inferencecache_pb2 as pb
 
@@ -77,7 +79,6 @@ def inference_cache_service(services: Services, ingestion: Ingestion) -> Service
                     yield metric
 
     unary: dict[str, UnaryHandler] = {
-        "LookupRoute": services.lookup_route,
         "RenderTemplate": lambda request, _call: services.render_template(request),
         "LookupPDRoute": lambda request, _call: services.lookup_pd_route(request),
         "GetCacheState": lambda request, _call: services.get_cache_state(request),
@@ -88,7 +89,11 @@ def inference_cache_service(services: Services, ingestion: Ingestion) -> Service
         "StreamCacheEvents": events,
         "StreamMetrics": metrics,
     }
-    methods: dict[str, Unary | Streaming] = {}
+
+    def lookup_route(asked: RouteRequest, call: Call) -> pb.LookupRouteResponse | Awaitable[pb.LookupRouteResponse]:
+        return services.lookup_route(asked.message, call, asked.blocks)
+
+    methods: dict[str, Unary | Streaming] = {"LookupRoute": Unary(route_request.parse, lookup_route)}
     methods |= {name: Unary(METHODS[name].request.FromString, answer) for name, answer in unary.items()}
     methods |= {name: Streaming(METHODS[name].request.FromString, answer) for name, answer in streaming.items()}
     return Service(SERVICE_NAME, methods)

@@ -41,7 +41,7 @@ def _resolve(
     request: LookupRouteRequest, *, chain_matching: bool = True, tokenizer: _Tokenizer | None = None
 ) -> Resolved:
     """To the end: a job is done here and now."""
-    result = resolve(request, chain_matching=chain_matching, block_size=16, tokenizer=tokenizer)
+    result = resolve(request, request.block_hashes, chain_matching=chain_matching, block_size=16, tokenizer=tokenizer)
     return result() if callable(result) else result
 
 
@@ -118,7 +118,7 @@ def test_a_prompt_that_cannot_be_tokenized_fails_open(tokenizer: _Tokenizer | No
 
 def test_without_a_tokenizer_a_prompt_is_no_work() -> None:
     request = LookupRouteRequest(model_id="m", **_PROMPT)
-    assert resolve(request, chain_matching=True, block_size=16, tokenizer=None) == FailedOpen()
+    assert resolve(request, request.block_hashes, chain_matching=True, block_size=16, tokenizer=None) == FailedOpen()
 
 
 def test_as_many_tokens_as_are_allowed_are_taken() -> None:
@@ -156,7 +156,7 @@ def test_an_oversize_prompt_never_reaches_the_tokenizer(prompt: str, asked: int)
 )
 def test_only_so_many_tokens_are_hashed_on_the_event_loop(tokens: int, inline: bool) -> None:
     request = LookupRouteRequest(token_ids=[5] * tokens)
-    result = resolve(request, chain_matching=True, block_size=16, tokenizer=None)
+    result = resolve(request, request.block_hashes, chain_matching=True, block_size=16, tokenizer=None)
     assert callable(result) is not inline
     blocks, counts = chain([5] * tokens, 16)
     assert _resolve(request) == Inputs(blocks, counts, blocks[-1], tokens // 16 * 16)
@@ -168,7 +168,7 @@ def test_only_so_many_tokens_are_hashed_on_the_event_loop(tokens: int, inline: b
 def test_only_so_many_blocks_are_copied_on_the_event_loop(blocks: int, inline: bool) -> None:
     hashes = [number.to_bytes(8, "big") for number in range(blocks)]
     request = LookupRouteRequest(block_hashes=hashes, block_token_counts=[16] * blocks, **_EXACT)
-    result = resolve(request, chain_matching=True, block_size=16, tokenizer=None)
+    result = resolve(request, request.block_hashes, chain_matching=True, block_size=16, tokenizer=None)
     assert callable(result) is not inline
     digest = b"" if inline else hashlib.sha256(affinity.seed(hashes, b"")).digest()
     assert _resolve(request) == Inputs(hashes, [16] * blocks, b"x", 48, affinity_digest=digest)
@@ -177,7 +177,7 @@ def test_only_so_many_blocks_are_copied_on_the_event_loop(blocks: int, inline: b
 def test_more_blocks_than_have_hashes_fail_open_untouched() -> None:
     blocks = inputs.MAX_BLOCKS + 1
     request = LookupRouteRequest(block_hashes=[b""] * blocks, block_token_counts=[1] * blocks)
-    assert resolve(request, chain_matching=True, block_size=16, tokenizer=None) == FailedOpen()
+    assert resolve(request, request.block_hashes, chain_matching=True, block_size=16, tokenizer=None) == FailedOpen()
 
 
 @pytest.mark.parametrize(

@@ -24,6 +24,7 @@ from inferencecache.server.metrics import ServerMetrics
 from inferencecache.server.policy import PolicyStore, parse
 from inferencecache.server.workers import Workers
 from inferencecache.wire.fingerprint import chain
+from inferencecache.wire.route_request import Fingerprints
 from inferencecache.wire.v1alpha1.inferencecache_pb2 import LookupRouteRequest, LookupRouteResponse
 from tests.unit.server.callers import Caller, Clocks, ScriptedIndex, score
 from tests.unit.server.waiting import eventually
@@ -257,6 +258,31 @@ async def test_tenant_hot_switched_off_is_like_finding_nothing(affinity: bool, r
 async def test_neither_result_floor_applies_to_tenant_hot() -> None:
     policy = {"minimumMatchedTokens": 1000, "routingFloorScore": 1000}
     assert (await _Lookups(_HOT, policy=policy)(**_EXACT)).reason_code == "TENANT_HOT"
+
+
+@pytest.mark.parametrize("counts", [[16] * 3, [16] * 2])
+@pytest.mark.parametrize(
+    "policy",
+    [
+        {"affinityRouting": True},
+        {"minimumPrefixTokens": 100},
+        {"strategy": {"requireChain": True}},
+        {"strategy": {"enableChainMatching": False}, "affinityRouting": True},
+    ],
+)
+@pytest.mark.parametrize("outcome", [_MATCH, Outcome(Code.NONE, [])])
+async def test_a_chain_that_was_left_out_of_the_message_is_as_good_as_one_in_it(
+    outcome: Outcome, policy: dict[str, Any], counts: list[int]
+) -> None:
+    hashes = chain(range(48), 16)[0]
+    both = []
+    for left_out in (False, True):
+        lookups = _Lookups(outcome, policy=policy, replicas=["r1", "r2"], clocks=Clocks())
+        message = LookupRouteRequest(**_NAMES, block_hashes=() if left_out else hashes, block_token_counts=counts)
+        blocks = Fingerprints(b"".join(hashes)) if left_out else None
+        reply = lookups.service.lookup(message, Caller(), blocks)
+        both.append((reply, [query._replace(chain=list(query.chain)) for query in lookups.index.queries]))
+    assert both[0] == both[1]
 
 
 # -- affinity ---------------------------------------------------------------------------------------------------------
