@@ -44,7 +44,8 @@ def bind(address: BindAddress) -> socket.socket:
             sock = socket.create_server((host, port), family=family, backlog=_BACKLOG)
     except OSError as error:
         # What Python says instead names the address once more, and not as it was given.
-        reason = os.strerror(error.errno) if error.errno in errno.errorcode else error.strerror or error
+        code = error.errno or 0
+        reason = os.strerror(code) if code in errno.errorcode else error.strerror or error
         raise OSError(error.errno, f"cannot listen on {address}: {reason}") from error
     # Connections inherit this. Without it the second packet of an answer waits 40 ms for an acknowledgement.
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
