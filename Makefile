@@ -86,8 +86,8 @@ cluster: $(VENV) ## Start a one-node cluster on this machine, as root (hack/clus
 	@hack/cluster up
 
 .PHONY: e2e
-e2e: $(VENV) image ## Run the images and real stores on that cluster, started where there is none (ARGS="-k name": some of it)
-	@exec $(BIN)/pytest e2e $(ARGS)
+e2e: $(VENV) ## Run the images and real stores on that cluster; starts and ends what is not there (ARGS="-k name": some of it)
+	@exec $(BIN)/python -m hack.endtoend $(ARGS)
 
 .PHONY: packaging
 packaging: $(VENV) control-plane ## Prove the chart with helm and the alerts with promtool; builds both where they are missing, once per user

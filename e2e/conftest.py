@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from e2e.pools import backend_and_pool
 from e2e.world import CONTROLLER, ENGINE_IMAGE, PRODUCT_IMAGE, SERVER, STORES_IMAGE, SUBSCRIBER_IMAGE, SYSTEM, World
 from hack.onenode.cluster import Cluster
 from hack.onenode.processes import ClusterError
@@ -29,14 +30,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session")
-def cluster() -> Iterator[Cluster]:
-    """The running cluster, or one for this session only."""
+def cluster() -> Cluster:
+    """The running cluster."""
     cluster = Cluster(lambda line: print(f"cluster: {line}", file=sys.stderr, flush=True))
-    kept = cluster.is_up()
-    cluster.up()
-    yield cluster
-    if not kept:
-        cluster.down()
+    if not cluster.is_up():
+        pytest.exit("no cluster is up; `make e2e` starts one for the tests, `hack/cluster up` one that stays", 2)
+    return cluster
 
 
 @pytest.fixture(scope="session")
@@ -60,12 +59,18 @@ def _base() -> list[str]:
 def installed(cluster: Cluster, images: None, pytestconfig: pytest.Config) -> World:
     """The product, as `manifests/default` installs it; a look at its own namespace."""
     world = World(cluster, SYSTEM)
-    cluster.kubectl("apply", "--server-side", "--force-conflicts", "-k", str(ROOT / "manifests" / "default"))
-    for deployment in (SERVER, CONTROLLER):
-        if not pytestconfig.getoption("--as-loaded"):
-            world.kubectl("rollout", "restart", f"deployment/{deployment}")  # the tag is the same, the image is not
+    install(world)
+    for deployment in () if pytestconfig.getoption("--as-loaded") else (SERVER, CONTROLLER):
+        world.kubectl("rollout", "restart", f"deployment/{deployment}")  # the tag is the same, the image is not
         world.rolled_out(deployment)
     return world
+
+
+def install(world: World) -> None:
+    """Apply `manifests/default`, whatever variant of it is there, and wait until it runs."""
+    world.cluster.kubectl("apply", "--server-side", "--force-conflicts", "-k", str(ROOT / "manifests" / "default"))
+    for deployment in (SERVER, CONTROLLER):
+        world.rolled_out(deployment)
 
 
 @pytest.fixture
@@ -76,6 +81,17 @@ def world(installed: World, request: pytest.FixtureRequest) -> Iterator[World]:
     request.node.stash[_SEEN] = world = installed.elsewhere(name)
     yield world
     installed.cluster.kubectl("delete", "namespace", name, "--timeout=110s")
+
+
+@pytest.fixture
+def pool(world: World) -> Iterator[str]:
+    """The name of a backend with one leader and one member, and of its pool."""
+    name = f"p-{uuid.uuid4().hex[:6]}"
+    world.apply(*backend_and_pool(name))
+    yield name
+    world.kubectl("delete", "kvcachepoolbindings", "--all", "--timeout=90s")
+    world.delete("kvcachepool", name)
+    world.delete("kvcachebackend", name)
 
 
 _SEEN = pytest.StashKey[World]()

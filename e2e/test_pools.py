@@ -3,52 +3,11 @@
 from __future__ import annotations
 
 import json
-import uuid
-from collections.abc import Iterator
-from typing import Any
 
-import pytest
+from e2e.pools import GROUP, STORES, is_ready
+from e2e.world import ENGINE_IMAGE, Manifest, World, ask, has_condition, until
 
-from e2e.world import ENGINE_IMAGE, STORES_IMAGE, Manifest, World, ask, has_condition, until
-
-GROUP = "worker.gpustack.ai/v1"
-STORES = "inference-cache-pools"
 MIB = 1 << 20
-
-
-@pytest.fixture
-def pool(world: World) -> Iterator[str]:
-    """The name of a backend with one leader and one member, and of its pool of 64Mi; both are the cluster's."""
-    name = f"p-{uuid.uuid4().hex[:6]}"
-    spec: dict[str, Any] = {
-        "image": STORES_IMAGE,
-        "imagePullPolicy": "IfNotPresent",
-        "connection": {
-            "managed": {
-                "leader": {"electionBackend": "None"},
-                "members": [
-                    {
-                        "nodeSelector": {"kubernetes.io/os": "linux"},
-                        "medium": "DRAM",
-                        "capacityPerMember": "128Mi",
-                    }
-                ],
-            }
-        },
-    }
-    world.apply(
-        {"apiVersion": GROUP, "kind": "KVCacheBackend", "metadata": {"name": name}, "spec": spec},
-        {
-            "apiVersion": GROUP,
-            "kind": "KVCachePool",
-            "metadata": {"name": name},
-            "spec": {"backends": [name], "quota": {"total": "64Mi"}},
-        },
-    )
-    yield name
-    world.kubectl("delete", "kvcachepoolbindings", "--all", "--timeout=90s")
-    world.delete("kvcachepool", name)
-    world.delete("kvcachebackend", name)
 
 
 def binding(name: str, pool: str, ceiling: str) -> Manifest:
@@ -63,18 +22,6 @@ def binding(name: str, pool: str, ceiling: str) -> Manifest:
             "domain": {"name": f"{pool}-{name}", "blockSize": 64, "dtype": "fp8_e4m3"},
         },
     }
-
-
-def is_ready(world: World, kind: str, name: str) -> Manifest:
-    """The object, once its phase says Ready; what its conditions say instead is shown."""
-
-    def ready() -> Manifest:
-        found = world.get(kind, name)
-        status = found.get("status", {})
-        assert status.get("phase") == "Ready", (status.get("phase"), status.get("conditions"))
-        return found
-
-    return until(ready, within=240)
 
 
 def ledger(world: World, pool: str) -> dict[str, int]:

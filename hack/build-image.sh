@@ -1,19 +1,19 @@
 #!/usr/bin/env bash
 # Builds both images of the Dockerfile, and says how large they are and how long a process in them takes to start.
 #
-#   hack/build-image.sh          $BASE: the image to take Python from; $DOCKER: the client
+#   hack/build-image.sh          $BASE: the image to take Python from, else what hack/base-image.sh finds; $DOCKER: the client
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 docker=${DOCKER:-docker}
 version=$(sed -n 's/^__version__ = "\(.*\)"$/\1/p' inferencecache/__init__.py)
-arguments=()
-[ -z "${BASE:-}" ] || arguments+=(--build-arg "BASE=$BASE")
 
 "$docker" info >/dev/null 2>&1 || { echo "image: no Docker daemon answers; start it, or set DOCKER_HOST" >&2; exit 1; }
+base=$(hack/base-image.sh)
+commit=$(git describe --always --abbrev=40 --exclude '*' --dirty 2>/dev/null || true)
 
-"$docker" build "${arguments[@]}" --target inferencecache --tag "inferencecache:$version" .
-"$docker" build "${arguments[@]}" --target subscriber --tag "inferencecache-subscriber:$version" .
+"$docker" build --build-arg "BASE=$base" --build-arg "COMMIT=$commit" --target inferencecache --tag "inferencecache:$version" .
+"$docker" build --build-arg "BASE=$base" --build-arg "COMMIT=$commit" --target subscriber --tag "inferencecache-subscriber:$version" .
 
 started() { # ARGUMENTS: seconds from `docker run` to the process's end, three times
   local begun

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from hack.onenode import docker
 from hack.onenode.layout import PORTS, Layout
 from hack.onenode.processes import ClusterError
 
@@ -80,7 +81,7 @@ def of_a_cluster(layout: Layout) -> Iterator[Need]:
 
 def of_the_tests() -> Iterator[Need]:
     """Of `make e2e`, beyond a cluster: something that builds images, and something to build them from."""
-    answers, host = _succeeds("docker", "info"), os.environ.get("DOCKER_HOST")
+    answers, host = docker.answers(), os.environ.get("DOCKER_HOST")
     remedy = f"nobody answers at DOCKER_HOST={host}" if host else "one is started, and ended afterwards"
     yield Need("a Docker daemon", answers, remedy, arranged=not host)
     if not answers and not host:
