@@ -14,6 +14,7 @@ from grpc_reflection.v1alpha import reflection_pb2
 from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
 
 from inferencecache.server.streams import MAX_SUBSCRIPTIONS
+from inferencecache.wire.fingerprint import chain
 from inferencecache.wire.http2 import frames
 from inferencecache.wire.service import SERVICE_NAME
 from inferencecache.wire.v1alpha1 import inferencecache_pb2 as pb
@@ -46,6 +47,19 @@ async def test_what_a_stream_reports_is_found_by_a_lookup(stub: Stub) -> None:
     reply = await stub.lookup([A, B])
     assert reply.reason_code == "PREFIX_MATCH"
     assert (reply.replica_scores[0].replica_id, reply.replica_scores[0].matched_tokens) == ("pod-a", 128)
+
+
+async def test_long_prompts_are_found_up_to_where_they_part(stub: Stub) -> None:
+    ours, theirs = chain(range(16 * 600), 16)[0], chain([*range(16 * 400), *range(16 * 200)], 16)[0]
+    await report(stub, update("pod-a", ours), update("pod-b", theirs), update("pod-c", ours[:1]))
+    reply = await stub.lookup([*ours[:500], b"of another length", *ours[501:]])
+    assert {score.replica_id: score.matched_tokens for score in reply.replica_scores} == {
+        "pod-a": 500 * 64, "pod-b": 400 * 64, "pod-c": 64,
+    }  # fmt: skip
+    reply = await stub.lookup(theirs)
+    assert {score.replica_id: score.matched_tokens for score in reply.replica_scores} == {
+        "pod-b": 600 * 64, "pod-a": 400 * 64, "pod-c": 64,
+    }  # fmt: skip
 
 
 async def test_each_update_of_a_stream_is_in_force_before_the_next_is_sent(stub: Stub) -> None:
