@@ -37,7 +37,7 @@ def built(folder: Path) -> list[dict[str, Any]]:
 
 @functools.cache
 def _built(folder: Path) -> list[dict[str, Any]]:
-    done = subprocess.run([kubectl(), "kustomize", folder], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run([kubectl(), "kustomize", folder], capture_output=True, text=True, timeout=200, check=False)
     assert done.returncode == 0, done.stderr
     return list(yaml.load_all(done.stdout, yaml.CSafeLoader))
 

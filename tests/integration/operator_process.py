@@ -60,7 +60,7 @@ class Operator:
 
     async def wait_ready(self) -> None:
         """Wait until `/readyz` answers 200."""
-        await eventually(self._state, lambda state: state == "ready", seconds=40)
+        await eventually(self._state, lambda state: state == "ready", seconds=200)
 
     async def wait_ended(self, *, seconds: float) -> int:
         """Wait until the process has ended; its exit status."""
@@ -142,7 +142,7 @@ async def find(client: Client, kind: type[Kind], key: Key) -> Manifest | None:
         return None
 
 
-async def there(client: Client, kind: type[Kind], key: Key, *, seconds: float = 20) -> Manifest:
+async def there(client: Client, kind: type[Kind], key: Key, *, seconds: float = 60) -> Manifest:
     """Wait until an object exists, and return it."""
     found = await eventually(lambda: find(client, kind, key), lambda one: one is not None, seconds=seconds)
     assert found is not None

@@ -125,6 +125,6 @@ async def test_a_controller_without_either_half_says_so_and_ends(
     _, kubeconfig = installed
     flags = ("--enable-cache-backends=false", "--enable-kv-cache-pools=false")
     async with operator(kubeconfig, tmp_path, *flags, elect=False) as running:
-        assert await running.wait_ended(seconds=30) == 1
+        assert await running.wait_ended(seconds=60) == 1
         said = await asyncio.to_thread(running.log.read_text)
     assert "leave nothing to do" in said

@@ -90,7 +90,7 @@ async def the_life_of_backends(client: Client) -> None:
     await becomes_ready(client, key)
     await world.engine("mine")
     await world.report("a", restarts=1)
-    await eventually(lambda: world.mark("mine"), bool, seconds=60)
+    await eventually(lambda: world.mark("mine"), bool)
 
     await change(client, key, autoscaling=None)
     await gone(client, HorizontalPodAutoscaler, key)
@@ -159,7 +159,7 @@ async def what_the_server_is_told(client: Client) -> None:
         (CacheIndex, Key("", "cluster-default")),
     ]
     for kind, key in told:
-        await eventually(lambda kind=kind, key=key: status_of(client, kind, key), bool, seconds=60)
+        await eventually(lambda kind=kind, key=key: status_of(client, kind, key), bool)
 
 
 async def becomes_ready(client: Client, key: Key) -> None:
@@ -167,7 +167,7 @@ async def becomes_ready(client: Client, key: Key) -> None:
         found = (await client.get(CacheBackend, key)).status.conditions or ()
         return next((f"{one.status} {one.message}" for one in found if one.type == "Ready"), "")
 
-    await eventually(ready, lambda seen: seen.startswith("True"), seconds=60)
+    await eventually(ready, lambda seen: seen.startswith("True"))
 
 
 async def change(client: Client, key: Key, **spec: Any) -> None:
@@ -175,7 +175,7 @@ async def change(client: Client, key: Key, **spec: Any) -> None:
 
 
 async def gone(client: Client, kind: type[Kind], key: Key) -> None:
-    await eventually(lambda: find(client, kind, key), lambda found: found is None, seconds=30)
+    await eventually(lambda: find(client, kind, key), lambda found: found is None)
 
 
 async def status_of(client: Client, kind: type[Kind], key: Key) -> Any:

@@ -95,7 +95,7 @@ async def endpoint(client: Client, backend: Manifest, namespace: str) -> str:
     async def published() -> str:
         return (await client.get(CacheBackend, key)).status.endpoint or ""
 
-    return await eventually(published, bool, seconds=30)
+    return await eventually(published, bool)
 
 
 @pytest.mark.parametrize(

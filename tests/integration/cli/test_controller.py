@@ -32,7 +32,7 @@ def test_what_it_cannot_start_with(
 ) -> None:
     base = [f"--kubeconfig={control_plane.admin}", f"--webhook-cert-dir={tmp_path}"]
     done = subprocess.run(
-        [SCRIPT, "controller", *base, *args], capture_output=True, text=True, timeout=60, env={"PATH": "/usr/bin:/bin"}
+        [SCRIPT, "controller", *base, *args], capture_output=True, text=True, timeout=200, env={"PATH": "/usr/bin:/bin"}
     )
     assert done.returncode == status, done.stderr
     assert said in done.stderr

@@ -40,7 +40,7 @@ def left_over(tmp_path: Path) -> list[str]:
 
 def test_the_tour_wires_a_pod_routes_a_request_and_ends(tmp_path: Path) -> None:
     process = start(tmp_path, "--exit")
-    output, _ = process.communicate(timeout=150)
+    output, _ = process.communicate(timeout=300)
     assert process.returncode == 0, output
     assert "+    - --kv-transfer-config" in output
     assert "lm://qwen-cache.quickstart.svc.cluster.local:65432" in output
@@ -55,6 +55,6 @@ def test_a_signal_at_any_moment_ends_everything(tmp_path: Path) -> None:
         process = start(tmp_path)
         time.sleep(seconds)  # the moment is the point: during the start, the installation, the tour
         process.send_signal(signal.SIGTERM)
-        output, _ = process.communicate(timeout=90)
+        output, _ = process.communicate(timeout=200)
         assert process.returncode in (-signal.SIGTERM, 128 + signal.SIGTERM), output
         assert left_over(tmp_path) == [], output

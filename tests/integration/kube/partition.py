@@ -78,5 +78,5 @@ async def partition(plane: ControlPlane) -> AsyncIterator[tuple[Client, Proxy]]:
     config = plane.folder / f"proxied-{uuid.uuid4().hex}.kubeconfig"
     config.write_text(plane.admin.read_text().replace(plane.url, f"https://127.0.0.1:{proxy.port}"))
     async with await connect(config) as connection:
-        yield Client(connection, field_manager="test", timeout=timedelta(seconds=3)), proxy
+        yield Client(connection, field_manager="test", timeout=timedelta(seconds=10)), proxy
         await proxy.cut()

@@ -58,7 +58,7 @@ async def test_replicas_converge_on_one_ca_and_restore_an_overwritten_bundle(
                 made = SelfMadeCertificates(one, certificate, secret=secret, hosts=["localhost"], validating=[name])
                 made.install(manager)
             async with running(managers[0]), running(managers[1]), running(managers[2]):
-                await asyncio.wait_for(asyncio.gather(*(replica.wait_loaded() for replica in replicas)), 20)
+                await asyncio.wait_for(asyncio.gather(*(replica.wait_loaded() for replica in replicas)), 60)
                 authority = Authority.read(await client.get_manifest(Secret.resource, secret))
                 assert authority is not None
                 wanted = base64.b64encode(authority.bundle).decode()

@@ -127,7 +127,7 @@ async def test_a_watch_tells_what_happens(client: Client, namespace: str) -> Non
     await client.create(config_map(namespace))
     await client.delete(ConfigMap.resource, Key(namespace, "c"))
     seen = []
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         async for frame in client.watch(
             ConfigMap.resource, namespace=namespace, labels="set=x", resource_version=page.resource_version
         ):

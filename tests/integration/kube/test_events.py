@@ -47,7 +47,7 @@ async def test_events_and_their_series_are_accepted(client: Client, namespace: s
 
 
 async def test_what_was_noted_last_is_there_after_a_stop(client: Client, namespace: str) -> None:
-    recorder = EventRecorder(client, "example.dev/tester")
+    recorder = EventRecorder(client, "example.dev/tester", limits=Limits(flush=timedelta(seconds=60)))
     about = {"apiVersion": "v1", "kind": "Pod", "namespace": namespace, "name": "", "uid": ""}
     async with running(recorder.run()):
         await asyncio.sleep(0)

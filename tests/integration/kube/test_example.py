@@ -82,7 +82,7 @@ async def test_the_example_is_short_and_keeps_each_widget_echoed(
             await client.get(ConfigMap, key)
 
         process.send_signal(signal.SIGTERM)
-        assert await asyncio.wait_for(process.wait(), 15) == 0
+        assert await asyncio.wait_for(process.wait(), 60) == 0
         assert process.stdout is not None
         said = (await process.stdout.read()).decode()
         assert "somebody else's" in said

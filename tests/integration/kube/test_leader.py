@@ -19,8 +19,8 @@ def election(namespace: str, identity: str) -> LeaderElection:
         namespace=namespace,
         name="lock",
         identity=identity,
-        lease_duration=timedelta(seconds=3),
-        renew_deadline=timedelta(seconds=2),
+        lease_duration=timedelta(seconds=10),
+        renew_deadline=timedelta(seconds=8),
         retry_period=timedelta(seconds=0.3),
     )
 
@@ -74,7 +74,7 @@ async def test_a_clean_stop_hands_over_at_once_and_a_killed_leader_after_its_lea
                 first.stop()
                 before = time.monotonic()
                 await eventually("the second leads", lambda: leads("second"))
-                assert time.monotonic() - before < 2
+                assert time.monotonic() - before < 8, "it waited for the Lease to run out"
                 async with running(third) as task:
                     second.stop()
                     await eventually("the third leads", lambda: leads("third"))
@@ -84,9 +84,9 @@ async def test_a_clean_stop_hands_over_at_once_and_a_killed_leader_after_its_lea
                     fourth = replica(client, namespace, "fourth", acting)
                     async with running(fourth):
                         await eventually("the fourth leads", lambda: leads("fourth"))
-                        assert time.monotonic() - before > 2
+                        assert time.monotonic() - before > 8, "the Lease had not run out"
                         with pytest.raises(LeadershipLost):
-                            await asyncio.wait_for(task, 10)
+                            await asyncio.wait_for(task, 60)
                     lease = await client.get(Lease, Key(namespace, "lock"))
                     assert lease.spec.lease_transitions == 3
                     assert lease.spec.holder_identity == ""

@@ -9,7 +9,7 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-async def eventually(look: Callable[[], Awaitable[T]], good: Callable[[T], bool], *, seconds: float = 20) -> T:
+async def eventually(look: Callable[[], Awaitable[T]], good: Callable[[T], bool], *, seconds: float = 60) -> T:
     """Look until what is seen is good, and return it."""
     deadline = asyncio.get_running_loop().time() + seconds
     while True:

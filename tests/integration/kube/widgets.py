@@ -27,7 +27,7 @@ def widget(key: Key, message: str) -> dict[str, Any]:
     return {"apiVersion": "example.io/v1", "kind": "Widget", "metadata": metadata, "spec": {"message": message}}
 
 
-async def eventually(what: str, probe: Callable[[], Awaitable[Any]], *, seconds: float = 20) -> Any:
+async def eventually(what: str, probe: Callable[[], Awaitable[Any]], *, seconds: float = 60) -> Any:
     """Wait until `probe` returns something true; on failure tell what it said last."""
     deadline = time.monotonic() + seconds
     last: Any = None
@@ -55,7 +55,7 @@ async def running(manager: Manager) -> AsyncIterator[asyncio.Task[None]]:
         yield task
     finally:
         manager.stop()
-        await asyncio.wait([task], timeout=15)
+        await asyncio.wait([task], timeout=60)
         assert task.done(), "the manager did not stop"
         if not task.cancelled():
             task.exception()

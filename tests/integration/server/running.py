@@ -47,7 +47,7 @@ async def running(**settings: Any) -> AsyncIterator[Running]:
     )
     async with asyncio.TaskGroup() as group:
         ended = group.create_task(serve(told, stop, listening))
-        done, _ = await asyncio.wait((listening, ended), return_when=asyncio.FIRST_COMPLETED, timeout=20)
+        done, _ = await asyncio.wait((listening, ended), return_when=asyncio.FIRST_COMPLETED, timeout=60)
         if listening not in done:
             await ended
         try:
@@ -73,7 +73,7 @@ class Stub:
 
     async def lookup(self, hashes: list[bytes], **fields: Any) -> pb.LookupRouteResponse:
         call = self.method("LookupRoute")
-        reply: pb.LookupRouteResponse = await call(lookup(hashes, **fields), timeout=10)
+        reply: pb.LookupRouteResponse = await call(lookup(hashes, **fields), timeout=60)
         return reply
 
 

@@ -270,36 +270,38 @@ async def test_a_probe_that_cannot_be_run_is_refused(server: Running, body: byte
 # -- peers that dawdle -----------------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def header_seconds(monkeypatch: pytest.MonkeyPatch) -> float:
-    """The limit for a request's header, shortened."""
-    monkeypatch.setattr(web, "HEADER_SECONDS", 0.3)
-    return 0.3
-
-
 @pytest.mark.parametrize("begun", [b"", b"GET /healthz HTTP/1.1\r\nHost: x\r\n"])
 async def test_a_client_that_does_not_finish_its_header_is_dropped(
-    server: Running, header_seconds: float, begun: bytes
+    server: Running, monkeypatch: pytest.MonkeyPatch, begun: bytes
 ) -> None:
+    monkeypatch.setattr(web, "HEADER_SECONDS", 0.3)
     loop = asyncio.get_running_loop()
-    reader, writer = await asyncio.open_connection("127.0.0.1", server.ports.http)
     began = loop.time()
+    reader, writer = await asyncio.open_connection("127.0.0.1", server.ports.http)
     writer.write(begun)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         assert await reader.read() == b""
-    assert loop.time() - began > header_seconds / 2
+    assert loop.time() - began > 0.15
     writer.close()
 
 
-async def test_an_idle_connection_outlives_the_limit_for_headers(server: Running, header_seconds: float) -> None:
-    ask = b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"
+async def test_an_idle_connection_outlives_the_limit_for_headers(
+    server: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
     reader, writer = await asyncio.open_connection("127.0.0.1", server.ports.http)
-    for _ in range(2):
-        writer.write(ask)
-        async with asyncio.timeout(10):
+
+    async def ask() -> None:
+        writer.write(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+        async with asyncio.timeout(60):
             assert b"200 OK" in await reader.readuntil(b"\r\n\r\n")
             assert await reader.readexactly(3) == b"ok\n"
-        await asyncio.sleep(2 * header_seconds)
+
+    await ask()  # under the limit as it is: between connecting and asking a busy machine may take its time
+    monkeypatch.setattr(web, "HEADER_SECONDS", 0.2)
+    for _ in range(2):
+        await ask()
+        await asyncio.sleep(0.5)
+    await ask()
     writer.close()
 
 
@@ -310,16 +312,18 @@ async def test_long_bodies_that_do_not_end_hold_up_other_long_ones_only(server: 
     for _, writer in idlers:
         writer.write(begun)
         await writer.drain()
-    for _ in range(20):  # until what they sent has been read
+    for _ in range(100):  # until what they sent has been read
         held_up = asyncio.create_task(post(server, "/v1/cache-state", long))
-        if not (await asyncio.wait([held_up], timeout=0.5))[0]:
+        for _ in range(20):  # these begin later, and one after the other
+            assert (await post(server, "/v1/lookup-route", LOOKUP))[0] == 200
+        if not held_up.done():
             break
     assert not held_up.done()
     assert (await post(server, "/v1/lookup-route", LOOKUP))[0] == 200
     assert not held_up.done()
     for _, writer in idlers:
         writer.close()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         assert (await held_up)[0] == 200
 
 

@@ -17,7 +17,10 @@ from inferencecache.server.sockets import BindAddress, bind
 from inferencecache.wire.http2 import frames
 from tests.unit.server.waiting import eventually
 
-IMPATIENT = Patience(greeting=0.3, silence=0.3, sign_of_life=0.3)
+# What a test has to say in time, it has long for.
+NO_GREETING = Patience(greeting=0.3)
+NO_SIGN_OF_LIFE = Patience(greeting=60, silence=0.3, sign_of_life=3)
+SILENT = Patience(greeting=60, silence=0.3, sign_of_life=60)
 BIG = BytesValue(value=bytes(1 << 20))
 
 
@@ -40,7 +43,7 @@ class Peer:
 
     async def frame(self) -> tuple[int, int, int, bytes]:
         """The next frame of the server: type, flags, stream, payload."""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             got = await self.reader.readexactly(9)
             payload = await self.reader.readexactly(int.from_bytes(got[:3], "big"))
         return got[3], got[4], int.from_bytes(got[5:], "big"), payload
@@ -53,7 +56,7 @@ class Peer:
 
     async def dropped(self) -> bool:
         """Whether the server closes the connection."""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             try:
                 await self.reader.read()
             except ConnectionResetError:
@@ -93,13 +96,14 @@ async def connected(patience: Patience) -> AsyncIterator[Peer]:
 
 @pytest.mark.parametrize("said", [b"", frames.PREFACE[:10], frames.PREFACE])
 async def test_a_peer_that_does_not_say_what_it_speaks_is_dropped(said: bytes) -> None:
-    async with connected(IMPATIENT) as peer:
+    async with connected(NO_GREETING) as peer:
         peer.writer.write(said)
         assert await peer.dropped()
 
 
 async def test_a_silent_peer_is_asked_and_stays_as_long_as_it_answers() -> None:
-    async with connected(IMPATIENT) as peer:
+    """It is asked again only after an answer."""
+    async with connected(SILENT) as peer:
         peer.greet()
         for _ in range(4):
             _, flags, _, content = await peer.frame_of(frames.PING)
@@ -109,7 +113,7 @@ async def test_a_silent_peer_is_asked_and_stays_as_long_as_it_answers() -> None:
 
 
 async def test_a_peer_that_is_gone_without_a_word_is_dropped_and_its_calls_with_it() -> None:
-    async with connected(IMPATIENT) as peer:
+    async with connected(NO_SIGN_OF_LIFE) as peer:
         peer.greet()
         peer.writer.write(frames.frame(frames.HEADERS, frames.END_HEADERS, 1, head("/s/Silent")))
         [served] = peer.listener.peers
@@ -120,14 +124,14 @@ async def test_a_peer_that_is_gone_without_a_word_is_dropped_and_its_calls_with_
 
 
 async def test_a_peer_within_a_frame_that_never_ends_is_dropped() -> None:
-    async with connected(IMPATIENT) as peer:
+    async with connected(NO_SIGN_OF_LIFE) as peer:
         peer.greet()
         peer.writer.write(frames.frame(frames.HEADERS, frames.END_HEADERS, 1, head("/s/Echo"))[:-1])
         assert await peer.dropped()
 
 
 async def test_a_peer_that_does_not_read_stops_its_call_and_is_dropped() -> None:
-    async with connected(IMPATIENT) as peer:
+    async with connected(NO_SIGN_OF_LIFE) as peer:
         peer.writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         peer.greet()
         peer.writer.write(frames.frame(frames.HEADERS, 5, 1, head("/s/Forever")))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import time
 from collections.abc import AsyncIterator, Callable, Iterable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -13,7 +12,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from inferencecache.kube.pki import issue, make_ca
-from inferencecache.server.store import DOCUMENT, EVENT, Record, SharedLog, State, parse
+from inferencecache.server.store import DOCUMENT, EVENT, Record, SharedLog, State, parse, shared_log, stream
 from inferencecache.server.store.stream import DOCUMENTS, LOG
 from tests.integration.server.redis_server import RedisServer
 
@@ -57,7 +56,7 @@ class Server:
         await until(lambda: self.log.state is State.LIVE)
 
 
-async def until(condition: Callable[[], bool], within: float = 15.0) -> None:
+async def until(condition: Callable[[], bool], within: float = 60.0) -> None:
     deadline = asyncio.get_running_loop().time() + within
     while not condition():
         assert asyncio.get_running_loop().time() < deadline, "it did not happen in time"
@@ -66,7 +65,7 @@ async def until(condition: Callable[[], bool], within: float = 15.0) -> None:
 
 async def settled(futures: Iterable[asyncio.Future[None] | None]) -> None:
     """Every record is acknowledged the way of a live server."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         for future in futures:
             assert future is not None
             await future
@@ -179,13 +178,14 @@ async def test_an_outage_degrades_and_what_was_accepted_in_it_reaches_all_once_i
         assert one.metric("up") == 1
 
 
-async def test_a_store_that_hangs_holds_nobody_up_for_long(redis: RedisServer) -> None:
+async def test_a_store_that_hangs_holds_nobody_up_for_long(redis: RedisServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stream, "_ANSWER_SECONDS", 2.0)
     async with servers(redis.url, 1) as (server,):
         redis.freeze()
         try:
             (waiting,) = server.accept(b"in flight")
             assert waiting is not None
-            async with asyncio.timeout(6):
+            async with asyncio.timeout(60):
                 await waiting
             assert server.bodies() == [b"in flight"]
             assert server.log.state is State.DEGRADED
@@ -379,7 +379,7 @@ async def test_a_store_that_takes_no_more_degrades_and_recovers(redis: RedisServ
         client.config_set("maxmemory", "1")
         (waiting,) = server.accept(b"x")
         assert waiting is not None
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             await waiting
         assert server.bodies() == [b"x"]
         client.config_set("maxmemory", "0")
@@ -398,16 +398,18 @@ async def test_stopping_leaves_nobody_waiting(redis: RedisServer) -> None:
     assert server.accept(b"y") == [None]
 
 
-async def test_lookups_get_their_turn_while_a_long_log_is_read(redis: RedisServer) -> None:
+async def test_lookups_get_their_turn_while_a_long_log_is_read(
+    redis: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shared_log, "_TURN_SECONDS", 0.0)  # each turn is as short as can be, however fast the machine
     async with servers(redis.url, 1) as (first,):
         await settled(first.accept(*(bytes(20) for _ in range(20_000)))[-1:])
     late = Server(redis.url)
     async with late.running():
-        worst = 0.0
+        most = 0
         while late.log.state is not State.LIVE:
-            # Of this thread alone: what other processes take says nothing about the log.
-            before = time.thread_time()
+            before = len(late.applied)
             await asyncio.sleep(0)
-            worst = max(worst, time.thread_time() - before)
+            most = max(most, len(late.applied) - before)
     assert len(late.applied) == 20_000
-    assert worst < 0.05
+    assert most < 1000, "so many were applied between two turns of others"

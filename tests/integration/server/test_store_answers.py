@@ -19,7 +19,7 @@ from inferencecache.server.store import SharedLog, State, parse
 from inferencecache.wire.v1alpha1 import inferencecache_pb2 as pb
 from tests.integration.server.redis_server import RedisServer
 from tests.integration.server.test_store import until
-from tests.unit.server.callers import Caller
+from tests.unit.server.callers import Caller, Clocks
 
 REPLICAS = [f"r{number}" for number in range(4)]
 TENANTS = ["t", "u"]
@@ -27,10 +27,14 @@ BLOCKS = [bytes([number]) * 8 for number in range(12)]
 
 
 class Server:
+    """A server on a clock that stands still, as scores are of the moment, until the next message comes."""
+
+    clocks = Clocks()
+
     def __init__(self, url: str) -> None:
         policies, self.metrics = PolicyStore(), ServerMetrics()
         index = PrefixIndex(policies, on_eviction=self.metrics.evicted)
-        self.services = Services(index=index, policies=policies, metrics=self.metrics)
+        self.services = Services(index=index, policies=policies, metrics=self.metrics, clock=self.clocks.clock)
         intake = self.services.intake
         self.log = SharedLog(
             parse(url),
@@ -45,7 +49,7 @@ class Server:
         return self.metrics.registry.get_sample_value("inferencecache_index_store_pending_records")
 
     def answers(self) -> list[Any]:
-        """Everything about everything; scores without their last digits, as the clock runs between two servers."""
+        """Everything about everything."""
         asked: list[Any] = []
         for tenant in TENANTS:
             asked.append(self.services.get_cache_state(pb.GetCacheStateRequest(tenant_id=tenant, model_id="m")))
@@ -59,9 +63,7 @@ class Server:
                 )
                 reply = self.services.lookup_route(request, Caller())
                 assert isinstance(reply, pb.LookupRouteResponse)
-                scores = {
-                    score.replica_id: (score.matched_tokens, round(score.score, 1)) for score in reply.replica_scores
-                }
+                scores = {score.replica_id: (score.matched_tokens, score.score) for score in reply.replica_scores}
                 asked.append((reply.reason_code, scores))
         return asked
 
@@ -98,6 +100,7 @@ def something(chance: random.Random) -> pb.CacheStateUpdate | pb.CacheEvent:
 
 def say(server: Server, message: pb.CacheStateUpdate | pb.CacheEvent) -> Any:
     intake = server.services.intake
+    server.clocks.advance(0.001)
     return intake.report(message) if isinstance(message, pb.CacheStateUpdate) else intake.publish(message)
 
 

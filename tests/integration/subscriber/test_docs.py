@@ -37,7 +37,7 @@ async def test_what_the_page_shows_is_what_happens(tmp_path: Path) -> None:
             log = tmp_path / f"{name}.log"
             await stack.enter_async_context(process(name, log, *args, *extra[name]))
         log = tmp_path / "kvevent-subscriber.log"
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(200):
             while "subscribed to engine" not in log.read_text():  # noqa: ASYNC110 - another process writes it
                 await asyncio.sleep(0.05)
             usage = await _said(_moved(complete, ports), "usage")

@@ -61,7 +61,7 @@ class Engine:
 
 @asynccontextmanager
 async def followed(
-    reply: Callable[[int, int], Iterable[int]], *, marker: bool = True, patience: float = 5.0
+    reply: Callable[[int, int], Iterable[int]], *, marker: bool = True, patience: float = 60.0
 ) -> AsyncIterator[tuple[Engine, Source, list[int | str]]]:
     """An engine, the source that follows it, and what that hands on: numbers, and losses."""
     with zmq.Context() as context:

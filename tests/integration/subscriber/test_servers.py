@@ -56,7 +56,7 @@ class Process:
                 f"--snapshot-bind-address=127.0.0.1:{admin}",
                 stderr=log,
             )
-        deadline = asyncio.get_running_loop().time() + 60
+        deadline = asyncio.get_running_loop().time() + 200
         while not await self._answers():
             assert self._process.returncode is None, self._log.read_text()
             assert asyncio.get_running_loop().time() < deadline, self._log.read_text()
@@ -102,7 +102,7 @@ async def eventually_known(dump_url: str, expected: set[Hold]) -> None:
 async def in_step(it: Sidecar) -> None:
     """Wait until every server has acknowledged everything."""
     deliveries = it.subscriber.servers.deliveries
-    await eventually(lambda: bool(deliveries) and all(delivery.in_step for delivery in deliveries.values()), within=60)
+    await eventually(lambda: bool(deliveries) and all(delivery.in_step for delivery in deliveries.values()))
 
 
 async def test_a_server_that_dies_and_comes_back_empty_is_told_everything(
@@ -121,11 +121,11 @@ async def test_a_server_that_dies_and_comes_back_empty_is_told_everything(
         await asyncio.sleep(OUTAGE_SECONDS)
         assert engine.ranks[0].publisher.writable
         await server.start()
-        assert await agreed(engine, server.dump_url, within=60)
+        assert await agreed(engine, server.dump_url)
         # An engine that says nothing meanwhile is told of, too.
         await server.die()
         await server.start()
-        assert await agreed(engine, server.dump_url, within=60)
+        assert await agreed(engine, server.dump_url)
 
 
 async def test_a_server_that_stood_still_gets_what_it_missed(two_ports: tuple[int, int], tmp_path: Path) -> None:
@@ -141,10 +141,10 @@ async def test_a_server_that_stood_still_gets_what_it_missed(two_ports: tuple[in
         try:
             await churn(engine, 100, seed=1)
             await asyncio.sleep(OUTAGE_SECONDS)
-            assert it.subscriber.sources[0].counts.messages == engine.ranks[0].publisher.sequence
+            await eventually(lambda: it.subscriber.sources[0].counts.messages == engine.ranks[0].publisher.sequence)
         finally:
             server.send(signal.SIGCONT)
-        assert await agreed(engine, server.dump_url, within=60)
+        assert await agreed(engine, server.dump_url)
 
 
 @pytest.mark.parametrize("prompts", [100])
@@ -251,7 +251,7 @@ async def test_the_end_comes_in_time_although_nobody_can_be_told(free_port: int)
     async with engine_running(engine_settings()) as engine, sidecar(engine, f"127.0.0.1:{free_port}") as it:
         await it.connected()
         await churn(engine, 20)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             await it.end()
 
 

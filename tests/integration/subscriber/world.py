@@ -74,7 +74,7 @@ def _blocks(entry: Any) -> list[tuple[bytes, int]]:
     return list(zip(entry.block_hashes, counts, strict=True))
 
 
-async def agreed(engine: Engine, dump_url: str, within: float = 20.0) -> set[Hold]:
+async def agreed(engine: Engine, dump_url: str, within: float = 60.0) -> set[Hold]:
     """Wait until the index says of the engine what is so, hash by hash; what that is."""
     expected = held_by(engine)
     deadline = asyncio.get_running_loop().time() + within
@@ -86,7 +86,7 @@ async def agreed(engine: Engine, dump_url: str, within: float = 20.0) -> set[Hol
     return known
 
 
-async def eventually(look: Callable[[], T | None], within: float = 20.0) -> T:
+async def eventually(look: Callable[[], T | None], within: float = 60.0) -> T:
     """What `look` finds, once that is not nothing."""
     deadline = asyncio.get_running_loop().time() + within
     while asyncio.get_running_loop().time() < deadline:
