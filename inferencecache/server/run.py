@@ -137,7 +137,9 @@ async def serve(settings: ServerSettings, stop: asyncio.Event, listening: asynci
         )
         public = await stack.enter_async_context(web.serving(public_app(services, readiness, ingestion), sockets.http))
         grpc = await stack.enter_async_context(
-            rpc.serving(methods_of(services, ingestion), sockets.grpc, tls=pair.context if pair else None)
+            rpc.serving(
+                methods_of(services, ingestion), sockets.grpc, instance=instance, tls=pair.context if pair else None
+            )
         )
         await stack.enter_async_context(_tidying(services))
         metrics.grpc_tls_enabled.set(1 if pair else 0)

@@ -51,6 +51,8 @@ class RequestHead:
     """The header fields of a request, read once."""
 
     method: Unary | Streaming | None
+    answer: bytes = b""
+    """What an answer of gRPC begins with."""
     timeout: float | None = None
     encoding: bytes = b"identity"
     length: int | None = None
@@ -69,9 +71,11 @@ class TaskStarter(Protocol):
 class Calls:
     """Makes the streams of gRPC connections."""
 
-    def __init__(self, methods: MethodTable, start_task: TaskStarter) -> None:
+    def __init__(self, methods: MethodTable, start_task: TaskStarter, instance: str) -> None:
+        """`instance` names this life of the server in every answer."""
         self._methods = methods
         self._start_task = start_task
+        self._answer = messages.response_head(instance)
 
     def read_head(self, fields: list[Field]) -> RequestHead:
         """What a request asks for. Raises `MalformedRequest` (RFC 9113 §8.2, §8.3)."""
@@ -115,7 +119,7 @@ class Calls:
             for name, value in regular.items()
             if name not in _OF_TRANSPORT
         }
-        return RequestHead(method, seconds, encoding, announced, metadata, refusal)
+        return RequestHead(method, self._answer, seconds, encoding, announced, metadata, refusal)
 
     def open_stream(self, connection: Connection[RequestHead], stream_id: int, head: RequestHead) -> Stream:
         """The stream for a request."""
@@ -167,7 +171,7 @@ class _Refusal(Stream):
             self.connection.respond(self, self._head.http_refusal, b"This port speaks gRPC.\n", b"")
         else:
             assert self._head.refusal is not None
-            self.connection.finish(self, messages.RESPONSE_HEAD + messages.trailers(self._head.refusal))
+            self.connection.finish(self, self._head.answer + messages.trailers(self._head.refusal))
 
     def on_abort(self) -> None:
         pass
@@ -242,7 +246,7 @@ class _GrpcCall(Stream):
         self._over = True
         self._discard()
         block = messages.OK_TRAILERS if status is None else messages.trailers(status)
-        self.connection.finish(self, block if self._begun else messages.RESPONSE_HEAD + block)
+        self.connection.finish(self, block if self._begun else self._head.answer + block)
 
     async def _ending(self, work: Awaitable[None], limit: float | None) -> None:
         """Do the work and turn whatever ends it into a status."""
@@ -336,7 +340,7 @@ class _UnaryCall(_GrpcCall):
     def _send(self, answer: Message) -> None:
         self._over = True
         self.connection.respond(
-            self, messages.RESPONSE_HEAD, messages.packed(answer.SerializeToString()), messages.OK_TRAILERS
+            self, self._head.answer, messages.packed(answer.SerializeToString()), messages.OK_TRAILERS
         )
 
 
@@ -418,7 +422,7 @@ class _StreamingCall(_GrpcCall):
             return
         if not self._begun:
             self._begun = True
-            self.connection.send_head(self, messages.RESPONSE_HEAD)
+            self.connection.send_head(self, self._head.answer)
         self._sent = asyncio.get_running_loop().create_future()
         self.connection.send_data(self, messages.packed(response.SerializeToString()))
         if self.pending:

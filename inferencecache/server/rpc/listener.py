@@ -138,10 +138,10 @@ class _Peer(asyncio.Protocol):
 class Listener:
     """Serves a method table on a socket; made by `serving`."""
 
-    def __init__(self, methods: MethodTable, group: asyncio.TaskGroup, patience: Patience) -> None:
+    def __init__(self, methods: MethodTable, instance: str, group: asyncio.TaskGroup, patience: Patience) -> None:
         self.peers: set[_Peer] = set()
         self.budget = Budget()
-        self.calls = Calls(methods, self._start_task)
+        self.calls = Calls(methods, self._start_task, instance)
         self.now = asyncio.get_running_loop().time
         self.call_soon = asyncio.get_running_loop().call_soon
         self._group = group
@@ -201,15 +201,21 @@ class Listener:
 
 @asynccontextmanager
 async def serving(
-    methods: MethodTable, sock: socket.socket, *, tls: ssl.SSLContext | None = None, patience: Patience | None = None
+    methods: MethodTable,
+    sock: socket.socket,
+    *,
+    instance: str,
+    tls: ssl.SSLContext | None = None,
+    patience: Patience | None = None,
 ) -> AsyncIterator[Listener]:
     """Serve gRPC on a listening socket. On leaving, what has not been drained is cut off.
 
-    `tls` must offer `ALPN`; it may be changed at any time by its owner, for the handshakes to come.
+    `instance` names this life of the server in every answer. `tls` must offer `ALPN`; it may be changed at any time by
+    its owner, for the handshakes to come.
     """
     patience = patience or Patience()
     async with asyncio.TaskGroup() as group:
-        listener = Listener(methods, group, patience)
+        listener = Listener(methods, instance, group, patience)
         await listener.open(sock, tls)
         watch = group.create_task(listener.keep_watch(), name="rpc-watch")
         try:

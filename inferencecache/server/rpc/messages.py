@@ -6,7 +6,6 @@ HTTP/2 description and, for the limit, spec 06 §2.
 
 from __future__ import annotations
 
-import secrets
 import zlib
 from enum import IntEnum
 from typing import Final
@@ -49,15 +48,15 @@ class Status(Exception):
         self.message = message
 
 
-RESPONSE_HEAD: Final = (
-    b"\x88"
-    + literal(b"content-type", b"application/grpc")
-    + literal(b"grpc-accept-encoding", b"identity,gzip")
-    + literal(b"inferencecache-instance", secrets.token_hex(8).encode())
-)
-"""`:status: 200`, and what every answer begins with. The instance tells producers that this is another life of the
-server, whose index is empty, so that they tell all they know."""
 OK_TRAILERS: Final = literal(b"grpc-status", b"0")
+
+
+def response_head(instance: str) -> bytes:
+    """`:status: 200`, and what every answer begins with. The instance tells producers that this is another life of the
+    server, whose index is empty, so that they tell all they know."""
+    fields = {b"content-type": b"application/grpc", b"grpc-accept-encoding": b"identity,gzip"}
+    fields[b"inferencecache-instance"] = instance.encode()
+    return b"\x88" + b"".join(literal(name, value) for name, value in fields.items())
 
 
 def trailers(status: Status) -> bytes:

@@ -87,7 +87,7 @@ METHODS = {
 async def connected(patience: Patience) -> AsyncIterator[Peer]:
     """A connection to a listener of its own."""
     sock = bind(BindAddress("127.0.0.1", 0))
-    async with serving(METHODS, sock, patience=patience) as listener:
+    async with serving(METHODS, sock, instance="life", patience=patience) as listener:
         reader, writer = await asyncio.open_connection("127.0.0.1", sock.getsockname()[1])
         await eventually(lambda: listener.peers or None)
         yield Peer(listener, reader, writer)

@@ -17,10 +17,22 @@ from inferencecache.server.peers import PeerSettings
 from inferencecache.server.store import parse
 from inferencecache.server.streams import EventHub
 from inferencecache.server.tokenizer import load
+from inferencecache.server.warm import INSTANCE_HEADER
 from inferencecache.wire.v1alpha1 import inferencecache_pb2 as pb
 from tests.integration.kube.waiting import eventually
 from tests.integration.server.redis_server import RedisServer
-from tests.integration.server.running import MODEL, TENANT, Running, Stub, calling, get, request, running, update
+from tests.integration.server.running import (
+    MODEL,
+    TENANT,
+    Running,
+    Stub,
+    calling,
+    get,
+    lookup,
+    request,
+    running,
+    update,
+)
 from tests.integration.server.test_process import LOCAL, process
 from tests.unit.server.test_tokenizer import CHAT, GENERATION, make_model
 
@@ -120,11 +132,12 @@ async def test_a_server_starts_with_what_its_peer_holds() -> None:
 
 
 async def test_a_dump_is_for_get_and_for_the_controllers_port() -> None:
-    async with running() as server:
+    async with running() as server, calling(server) as stub:
         assert (await request("POST", server.url("/dump")))[0] == 405
         assert (await get(f"http://127.0.0.1:{server.ports.http}/dump"))[0] == 404
         async with aiohttp.ClientSession() as session, session.get(server.url("/dump")) as reply:
-            assert reply.headers["Inferencecache-Instance"]
+            call = stub.method("LookupRoute")(lookup([A]))
+            assert dict(await call.initial_metadata())["inferencecache-instance"] == reply.headers[INSTANCE_HEADER]
             assert await reply.read() == b""
 
 

@@ -32,7 +32,7 @@ class Client:
         self, methods: MethodTable, start_task: TaskStarter | None = None, budget: Budget | None = None
     ) -> None:
         """Without `start_task`, a call that needs a task fails the test."""
-        calls = Calls(methods, start_task or _refuse)
+        calls = Calls(methods, start_task or _refuse, "life")
         self._bytes = b""
         self.budget = budget or Budget()
         self.connection = Connection(
