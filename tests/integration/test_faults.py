@@ -9,6 +9,7 @@ import signal
 import time
 from collections import Counter
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import msgspec
@@ -79,7 +80,7 @@ async def test_a_foreign_deployment_is_named_and_untouched_until_it_goes(
         assert await find(client, Deployment, key) == foreign
         assert await find(client, Service, key) is None
         await client.delete(Deployment.resource, key)
-        await eventually(lambda: condition(client, key), lambda seen: seen[1] == "RolloutInProgress", seconds=30)
+        await eventually(lambda: condition(client, key), lambda seen: seen[1] == "RolloutInProgress")
         child = await there(client, Deployment, key)
         assert child["metadata"]["uid"] != foreign["metadata"]["uid"]
         await there(client, Service, key)
@@ -163,8 +164,8 @@ async def test_the_operator_outlives_its_api_server(
         await client.create(managed(namespace, fresh.name))
         running.send(signal.SIGCONT)
 
-        await there(client, Service, fresh, seconds=30)
-        await there(client, Service, known, seconds=30)
+        await there(client, Service, fresh)
+        await there(client, Service, known)
         await eventually(lambda: there(client, Deployment, known), lambda one: one["spec"]["replicas"] == 3)
         assert await find(client, Deployment, gone) is None
         assert running.process.poll() is None
@@ -177,16 +178,17 @@ async def test_an_outage_past_the_renew_deadline_ends_the_leader_and_its_success
     """Decision F8. What is started anew by the kubelet in a cluster, is started anew here."""
     key = Key(namespace, "kv")
     async with operator(kubeconfig, tmp_path, name="before") as running:
-        await eventually(running.leads, bool)
+        await eventually(running.leads, bool, seconds=200)
         await client.create(managed(namespace, "kv"))
         await there(client, Service, key)
-        holder = (await client.get(Lease, LEASE_KEY)).spec.holder_identity
+        lease = (await client.get(Lease, LEASE_KEY)).spec
+        holder, renewed = lease.holder_identity, lease.renew_time
         try:
             control_plane.stop_apiserver()
-            since = time.monotonic()
-            assert await running.wait_ended(seconds=40) == 1
-            # It renewed 2.4 s before at most; the rest is for a busy machine.
-            assert time.monotonic() - since > LeaderElection.renew_deadline.total_seconds() - 4
+            assert await running.wait_ended(seconds=60) == 1
+            # From the last renewal that anybody saw; it may have renewed once more.
+            kept = datetime.now(UTC) - datetime.fromisoformat(renewed or "")
+            assert kept > LeaderElection.renew_deadline - timedelta(seconds=1)
             said = running.log.read_text()
             assert "Traceback" not in said
             assert "lease" in said.lower()
@@ -194,7 +196,7 @@ async def test_an_outage_past_the_renew_deadline_ends_the_leader_and_its_success
             await asyncio.to_thread(control_plane.start_apiserver)
     await client.delete(Service.resource, key)
     async with operator(kubeconfig, tmp_path, name="after") as successor:
-        await there(client, Service, key, seconds=40)
+        await there(client, Service, key, seconds=200)
         assert await successor.leads()
         lease = await client.get(Lease, LEASE_KEY)
         assert lease.spec.holder_identity not in ("", holder)
@@ -213,13 +215,13 @@ async def test_a_killed_leader_is_replaced_within_its_lease(
         leader, other = await leader_of(first, second)
         holder = (await client.get(Lease, LEASE_KEY)).spec.holder_identity
         leader.send(signal.SIGKILL)
-        assert await leader.wait_ended(seconds=5) == -signal.SIGKILL
+        assert await leader.wait_ended(seconds=60) == -signal.SIGKILL
         await client.create(managed(namespace, "orphan"))  # while nobody leads
         assert await find(client, Deployment, Key(namespace, "orphan")) is None
         killed = time.monotonic()
-        await there(client, Service, Key(namespace, "orphan"), seconds=30)
+        await there(client, Service, Key(namespace, "orphan"))
         # The Lease's 15 s after its last renewal, and a try every 2.4 s at most; the rest is for a busy machine.
-        assert time.monotonic() - killed < 15 + 2.4 + 5
+        assert time.monotonic() - killed < 15 + 2.4 + 30
         lease = await client.get(Lease, LEASE_KEY)
         assert lease.spec.holder_identity not in ("", holder)
         assert lease.spec.lease_transitions == 1
@@ -246,7 +248,7 @@ async def test_a_leader_that_slept_past_its_lease_writes_nothing_on_waking(
         await client.create(managed(namespace, "kv"))
         await there(client, Service, key)
         sleeper.send(signal.SIGSTOP)
-        await eventually(other.leads, bool, seconds=30)
+        await eventually(other.leads, bool)
         holder = (await client.get(Lease, LEASE_KEY)).spec.holder_identity
         # The new leader sleeps as well, so that whatever is written now was written by the old one.
         other.send(signal.SIGSTOP)
@@ -255,7 +257,7 @@ async def test_a_leader_that_slept_past_its_lease_writes_nothing_on_waking(
         await client.create(managed(namespace, "new"))
         before = await versions()
         sleeper.send(signal.SIGCONT)
-        status = await sleeper.wait_ended(seconds=15)
+        status = await sleeper.wait_ended(seconds=60)
         assert status == 1, sleeper.log.read_text()
         assert await versions() == before
         assert await find(client, Deployment, Key(namespace, "new")) is None
@@ -268,12 +270,12 @@ async def test_sigterm_ends_it_cleanly_and_frees_the_lease(
 ) -> None:
     async with operator(kubeconfig, tmp_path) as running:
         await running.wait_ready()
-        await eventually(running.leads, bool)
+        await eventually(running.leads, bool, seconds=200)
         assert (await client.get(Lease, LEASE_KEY)).spec.holder_identity
         for number in range(5):  # it has something to do
             await client.create(managed(namespace, f"kv-{number}"))
         running.send(signal.SIGTERM)
-        assert await running.wait_ended(seconds=30) == 0, running.log.read_text()
+        assert await running.wait_ended(seconds=60) == 0, running.log.read_text()
         assert (await client.get(Lease, LEASE_KEY)).spec.holder_identity == ""
         assert "Traceback" not in running.log.read_text()
 
@@ -360,7 +362,8 @@ async def test_a_steady_operator_writes_nothing(
     async def settled() -> bool:
         before = await writes()
         await asyncio.sleep(1.5)
-        return await writes() == before
+        to_do = [await running.total(name) for name in ("workqueue_depth", "controller_runtime_active_workers")]
+        return to_do == [0, 0] and await writes() == before
 
     # Backends that other tests left have deadlines of their own, at which they are written.
     for left in await client.list(CacheBackend):

@@ -71,7 +71,7 @@ async def report(stub: Stub, namespace: str, replica: str, blocks: int, **stats:
     message = update(replica, [bytes([n]) * 8 for n in range(1, blocks + 1)], tenant_id=namespace)
     if stats:
         message.stats.CopyFrom(pb.ReplicaStats(replica_id=replica, **stats))
-    reply = await stub.method("ReportCacheState")(iter([message]), timeout=10)
+    reply = await stub.method("ReportCacheState")(iter([message]), timeout=60)
     assert reply.accepted
 
 

@@ -46,7 +46,7 @@ def reason(stub: Stub, namespace: str) -> Callable[[], Awaitable[str]]:
         request = pb.LookupRouteRequest(
             model_id="m", tenant_id=namespace, hash_scheme="vllm", prefix_hash=A, prefix_token_count=64
         )
-        reply: pb.LookupRouteResponse = await stub.method("LookupRoute")(request, timeout=10)
+        reply: pb.LookupRouteResponse = await stub.method("LookupRoute")(request, timeout=60)
         return reply.reason_code
 
     return look
@@ -82,7 +82,7 @@ async def test_a_quota_is_in_force_and_ends_with_its_tenant(
 ) -> None:
     async def entries() -> int:
         request = pb.GetCacheStateRequest(model_id="m", tenant_id=namespace)
-        reply: pb.GetCacheStateResponse = await gateway.method("GetCacheState")(request, timeout=10)
+        reply: pb.GetCacheStateResponse = await gateway.method("GetCacheState")(request, timeout=60)
         return reply.summary.total_prefixes
 
     async def after_a_report() -> int:
@@ -114,7 +114,7 @@ async def test_a_server_that_was_restarted_is_told_again(
         where = BindAddress("127.0.0.1", first.ports.snapshot)
         async with running(allowed_controller_sa=username, snapshot_bind_address=where) as second:
             async with calling(second) as stub:
-                await eventually(reason(stub, namespace), lambda seen: seen == "POLICY_REQUIRES_CHAIN", seconds=30)
+                await eventually(reason(stub, namespace), lambda seen: seen == "POLICY_REQUIRES_CHAIN")
             second.stop.set()
 
 
@@ -128,7 +128,7 @@ async def test_a_template_is_rendered_under_the_revision_of_its_status(
         request = pb.RenderTemplateRequest(
             template_ref=str(key), tenant_id=namespace, variables={"system": "Be brief.", "q": "Why?"}
         )
-        reply: pb.RenderTemplateResponse = await gateway.method("RenderTemplate")(request, timeout=10)
+        reply: pb.RenderTemplateResponse = await gateway.method("RenderTemplate")(request, timeout=60)
         return reply.reason_code, reply.rendered_prompt.decode(), reply.template_revision
 
     async def published() -> PromptTemplate:
@@ -170,7 +170,7 @@ async def test_a_topology_is_routed_over_the_pods_that_run(
         request = pb.LookupPDRouteRequest(
             model_id="m", tenant_id=namespace, prefix_hash=A, prefix_token_count=64, pd_topology_ref=str(key)
         )
-        reply: pb.LookupPDRouteResponse = await gateway.method("LookupPDRoute")(request, timeout=10)
+        reply: pb.LookupPDRouteResponse = await gateway.method("LookupPDRoute")(request, timeout=60)
         return reply.prefill_replica_id, reply.decode_replica_id
 
     async def runs(name: str) -> None:

@@ -46,7 +46,7 @@ async def run(
     *command: object,
     kubeconfig: Path | None = None,
     environment: Mapping[str, str] | None = None,
-    seconds: float = 60,
+    seconds: float = 150,
 ) -> Ran:
     """Run a script of this distribution, or anything else, to its end."""
     env = {**os.environ, **(environment or {})}

@@ -93,7 +93,7 @@ async def test_a_working_installation_is_ok_and_exits_0(
     arguments = ("-n", namespace, "--server-endpoint", endpoint, "--snapshot-token-file", tokens / "controller-token")
     async with operator(client, settings(server, tokens)), calling(server) as stub:
         await report(stub, namespace, "engine-0", blocks=3)
-        ran = await eventually(lambda: doctor(control_plane, *arguments), lambda ran: ran.exit == 0, seconds=60)
+        ran = await eventually(lambda: doctor(control_plane, *arguments), lambda ran: ran.exit == 0)
     assert {code for code, _ in ran.findings} == {
         *("SV003", "SN004", "PL002", "PB002", "CB006", "EP002", "CT002", "CP002")
     }
@@ -334,7 +334,7 @@ async def test_grpc_over_tls_is_checked_with_the_given_cas(
         snapshot_bind_address=BindAddress(host, 8081),
         tls=pair.files,
     ) as server:
-        where = ("-n", namespace, "--timeout", "5s", "--server-endpoint", f"{host}:{server.ports.grpc}")
+        where = ("-n", namespace, "--timeout", "30s", "--server-endpoint", f"{host}:{server.ports.grpc}")
         trusted = await doctor(control_plane, *where, "--server-ca-file", pair.files[0])
         plain = await doctor(control_plane, *where)
         unknown = await doctor(control_plane, *where, "--server-tls")

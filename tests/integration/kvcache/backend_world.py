@@ -206,7 +206,7 @@ class BackendWorld:
         except NotFound:
             return {}
 
-    async def says(self, backend: Key, phase: str, *, seconds: float = 20, **conditions: tuple[str, str]) -> Manifest:
+    async def says(self, backend: Key, phase: str, *, seconds: float = 60, **conditions: tuple[str, str]) -> Manifest:
         """Wait until the status says all of this; the status."""
 
         def good(status: Manifest) -> bool:
@@ -230,8 +230,8 @@ class BackendWorld:
 class Dialled(MooncakeClients):
     """Connections to masters, of which some are found elsewhere than their addresses say."""
 
-    def __init__(self, elsewhere: dict[str, str] | None = None) -> None:
-        super().__init__()
+    def __init__(self, elsewhere: dict[str, str] | None = None, *, timeout: timedelta = timedelta(seconds=5)) -> None:
+        super().__init__(timeout=timeout)
         self.elsewhere = elsewhere or {}
         self.asked: Counter[str] = Counter()
 

@@ -146,7 +146,7 @@ class World:
         found = {one.type: (one.status, one.reason) for one in live.status.conditions}
         return {**found, "phase": (live.status.phase, "")}
 
-    async def says(self, kind: type[Kind], key: Key, *, seconds: float = 20, **wanted: Condition | str) -> None:
+    async def says(self, kind: type[Kind], key: Key, *, seconds: float = 60, **wanted: Condition | str) -> None:
         """Wait until an object says all of this; a text is a phase."""
         expected = {name: (value, "") if isinstance(value, str) else value for name, value in wanted.items()}
         await eventually(
@@ -167,7 +167,7 @@ class World:
         except NotFound:
             return {}
 
-    async def gone(self, kind: type[Kind], *keys: Key, seconds: float = 20) -> None:
+    async def gone(self, kind: type[Kind], *keys: Key, seconds: float = 60) -> None:
         """Wait until none of them is there."""
 
         async def left() -> list[Key]:

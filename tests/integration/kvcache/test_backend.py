@@ -115,22 +115,35 @@ async def test_an_external_store_is_looked_at_and_nothing_is_rendered(
     await steady(operator, us, master.admin)
 
 
-async def test_an_address_that_does_not_answer_is_an_error_and_costs_nobody_else_his_turn(
-    backends: BackendWorld, operator: Dialled, master: Master, store: Store
+@pytest.fixture
+async def hangs() -> AsyncIterator[str]:
+    """The address of something that takes connections and says nothing."""
+    writers: list[asyncio.StreamWriter] = []
+    async with await asyncio.start_server(lambda _, writer: writers.append(writer), "127.0.0.1", 0) as server:
+        yield f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        for writer in writers:
+            writer.close()
+
+
+async def test_an_address_that_does_not_answer_is_an_error(
+    backends: BackendWorld, operator: Dialled, hangs: str
 ) -> None:
-    """Decision F3: a dozen leaders that hang do not keep one that answers from being looked at."""
-    hanging = await asyncio.start_server(lambda reader, writer: asyncio.sleep(60), "127.0.0.1", 0)
-    address = f"127.0.0.1:{hanging.sockets[0].getsockname()[1]}"
-    for number in range(12):
-        await backends.external(f"hangs-{number}", admin=address)
     silent = await backends.external("silent", admin=NOWHERE)
-    well = await backends.external(admin=master.admin)
-    await backends.says(well, "Ready", seconds=4)
-    await backends.says(silent, "Error", LeaderAvailable=("False", "LeaderUnreachable"), seconds=4)
-    hangs = Key("", f"{backends.namespace}-hangs-0")
-    status = await backends.says(hangs, "Error", LeaderAvailable=("False", "LeaderUnreachable"))
+    hanging = await backends.external("hangs", admin=hangs)
+    await backends.says(silent, "Error", LeaderAvailable=("False", "LeaderUnreachable"))
+    status = await backends.says(hanging, "Error", LeaderAvailable=("False", "LeaderUnreachable"))
     assert "no answer within 5 s" in status["phaseMessage"]
-    hanging.close()
+
+
+async def test_leaders_that_hang_cost_nobody_else_his_turn(
+    backends: BackendWorld, us: Counting, master: Master, store: Store, hangs: str
+) -> None:
+    """Decision F3: a dozen that hang for as long as the test takes."""
+    async with operating(us, backends.namespace, Dialled(timeout=timedelta(hours=1))):
+        for number in range(12):
+            await backends.external(f"hangs-{number}", admin=hangs)
+        well = await backends.external(admin=master.admin)
+        await backends.says(well, "Ready", MembersMounted=("True", "Mounted"))
 
 
 async def test_what_a_store_says_follows_it(backends: BackendWorld, operator: Dialled, single_tenant: Master) -> None:

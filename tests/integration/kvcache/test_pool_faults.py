@@ -119,7 +119,7 @@ async def test_a_frozen_master_costs_one_pass_a_timeout_and_pools_of_others_noth
     with Master(tmp_path / "other") as other:
         await world.backend("sick", admin=master.admin)
         await world.backend("well", admin=other.admin)
-        sick = [await world.pool(f"sick-{number}", backend="sick") for number in range(6)]
+        sick = [await world.pool(f"sick-{number}", backend="sick") for number in range(12)]
         well = await world.pool("well", backend="well")
         async with operator(world, shared_for=timedelta(seconds=5)):
             for pool in (*sick, well):
@@ -132,13 +132,13 @@ async def test_a_frozen_master_costs_one_pass_a_timeout_and_pools_of_others_noth
                 await world.says(KVCachePoolBinding, binding, QuotaObserved=("True", "Observed"))
             while_it_hangs = loop.time() - frozen_at
             for pool in sick:
-                await world.says(KVCachePool, pool, QuotaLedgerAvailable=("False", "LedgerUnreachable"), seconds=40)
+                await world.says(KVCachePool, pool, QuotaLedgerAvailable=("False", "LedgerUnreachable"))
             took = loop.time() - frozen_at
             master.thaw()
             for pool in sick:
-                await world.says(KVCachePool, pool, QuotaLedgerAvailable=("True", "Available"), seconds=40)
-    # Six pools in turn would take thirty seconds.
-    assert took < 20
+                await world.says(KVCachePool, pool, QuotaLedgerAvailable=("True", "Available"))
+    # Twelve pools in turn would take a minute.
+    assert took < 45
     assert while_it_hangs < took
 
 
@@ -195,7 +195,7 @@ async def test_masters_that_do_not_answer_keep_no_other_pool_from_its_turn(world
     async def asked() -> int:
         return len(waiting)
 
-    async with operator(world, masters=MooncakeClients(timeout=timedelta(seconds=30))):
+    async with operator(world, masters=MooncakeClients(timeout=timedelta(hours=1))):
         await eventually(asked, lambda seen: seen >= len(sick))
         await world.backend("well", admin=master.admin)
         well = await world.pool("well", backend="well")
@@ -238,9 +238,9 @@ async def test_siblings_share_what_a_master_said_a_moment_ago(world: World, mast
     with Store(master, segment=256 * MIB):
         async with operator(world, masters=masters, shared_for=timedelta(hours=1)):
             for pool in pools:
-                await world.says(KVCachePool, pool, phase="Ready", seconds=40)
+                await world.says(KVCachePool, pool, phase="Ready")
             for binding in bindings:
-                await world.says(KVCachePoolBinding, binding, phase="Ready", seconds=40)
+                await world.says(KVCachePoolBinding, binding, phase="Ready")
             asked = len(masters.asked)
             await world.ceiling(bindings[0], "8Mi")
             await eventually(holds(master, {f"d{n}": (16 if n else 8) * MIB for n in range(8)}), bool)

@@ -83,7 +83,7 @@ async def the_life_of_a_pool(client: Client, master: Master) -> None:
     await create(
         client, KVCachePoolBinding, key, {"poolRef": {"name": "pool"}, "quota": {"ceiling": "16Mi"}, "domain": domain}
     )
-    await eventually(lambda: requested(client, key), lambda seen: seen == "16Mi", seconds=60)
+    await eventually(lambda: requested(client, key), lambda seen: seen == "16Mi")
     await client.patch(KVCachePoolBinding.resource, key, {"spec": {"quota": {"ceiling": "32Mi"}}})
     await eventually(lambda: policy(client, "outside"), lambda seen: seen == [{"name": "d", "quota": 32 << 20}])
     for kind, one in ((KVCachePoolBinding, key), (KVCachePool, Key("", "pool")), (KVCacheBackend, Key("", "outside"))):
@@ -129,7 +129,7 @@ async def policy(client: Client, backend: str) -> Any:
 
 
 async def gone(client: Client, kind: type[Kind], key: Key) -> None:
-    await eventually(lambda: find(client, kind, key), lambda found: found is None, seconds=60)
+    await eventually(lambda: find(client, kind, key), lambda found: found is None)
 
 
 async def finished(client: Client, kind: type[Kind], key: Key) -> None:
@@ -142,4 +142,4 @@ async def finished(client: Client, kind: type[Kind], key: Key) -> None:
                 await client.patch(kind.resource, key, {"metadata": {"finalizers": None}})
         return found is None
 
-    await eventually(let_go, bool, seconds=60)
+    await eventually(let_go, bool)

@@ -175,20 +175,18 @@ async def test_a_store_mounts_again_after_its_master_restarted(master: Master, a
 async def test_a_frozen_master_costs_its_own_calls_one_timeout_and_nobody_elses(
     master: Master, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    timeout = 4.0
-    clients = MooncakeClients(timeout=timedelta(seconds=timeout))
+    clients = MooncakeClients(timeout=timedelta(seconds=4))
     running = asyncio.create_task(clients.run())
     with Master(tmp_path_factory.mktemp("other")) as other:
         frozen = clients.at(master.admin)
         assert await frozen.quotas() == {}
         assert await clients.at(other.admin).health() == Health(service_ready=True)
         master.freeze()
-        started = asyncio.get_running_loop().time()
         calls = [asyncio.create_task(frozen.quotas()) for _ in range(20)]
         assert await clients.at(other.admin).health() == Health(service_ready=True)
         assert not any(call.done() for call in calls), "the answer of one master waited for another"
-        outcomes = await asyncio.gather(*calls, return_exceptions=True)
-        assert asyncio.get_running_loop().time() - started < 3 * timeout, "20 calls took their timeouts in turn"
+        async with asyncio.timeout(60):  # in turn they would take 80 s
+            outcomes = await asyncio.gather(*calls, return_exceptions=True)
         assert {type(outcome) for outcome in outcomes} == {MasterFailure}
         master.thaw()
         assert await frozen.quotas() == {}
