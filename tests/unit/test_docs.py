@@ -62,7 +62,8 @@ FLAGS_OF_OTHERS = {
 }
 
 
-def flags_of_ours() -> set[str]:
+@pytest.fixture(scope="module")
+def flags() -> set[str]:
     """Every flag of every subcommand."""
     waiting, found = [get_command(app)], set()
     while waiting:
@@ -78,28 +79,36 @@ def flags_of_ours() -> set[str]:
     [page for page in HAND_WRITTEN if page.parent.name not in ("design", "engines")],
     ids=lambda path: str(path.relative_to(ROOT)),
 )
-def test_every_flag_that_a_page_names_exists(page: Path) -> None:
-    known = flags_of_ours() | {f"--{name}" for names in FLAGS_OF_OTHERS.values() for name in names.split()}
+def test_every_flag_that_a_page_names_exists(page: Path, flags: set[str]) -> None:
+    known = flags | {f"--{name}" for names in FLAGS_OF_OTHERS.values() for name in names.split()}
     named = set(re.findall(r"(?<![\w-])--[a-z][a-z0-9-]*", page.read_text()))
     assert named - known == set(), "no such flag of ours; one of another program belongs into FLAGS_OF_OTHERS"
 
 
+@pytest.fixture(scope="module")
+def series() -> set[str]:
+    return exported()
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_every_series_that_a_page_names_is_exported(page: Path) -> None:
+def test_every_series_that_a_page_names_is_exported(page: Path, series: set[str]) -> None:
     named = set(
         re.findall(r"`((?:inferencecache|controller_runtime|workqueue)_[a-z0-9_]*[a-z0-9])[`{]", page.read_text())
     )
-    series = exported()
     families = {name.removesuffix("_bucket") for name in series if name.endswith("_bucket")}
     assert named - series - families == set()
 
 
+@pytest.fixture(scope="module")
+def subcommands() -> set[str]:
+    return set(get_command(app).commands)  # type: ignore[attr-defined]
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_every_command_that_a_page_names_can_be_given(page: Path) -> None:
+def test_every_command_that_a_page_names_can_be_given(page: Path, subcommands: set[str]) -> None:
     text = page.read_text()
-    subcommands = get_command(app).commands  # type: ignore[attr-defined]
     named = set(re.findall(r"(?:`|\$ |kubectl )inferencecache ([a-z][a-z-]+)", text))
-    assert named - set(subcommands) == set()
+    assert named - subcommands == set()
     targets = set(re.findall(r"^([a-z0-9-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     assert set(re.findall(r"(?:`|\$ )make ([a-z0-9-]+)", text)) - targets == set()
 
@@ -168,10 +177,10 @@ def test_every_reason_kind_and_annotation_that_a_page_names_is_in_the_code(page:
     assert {name for name in named if name not in source} == set()
 
 
-def test_the_page_of_the_command_line_has_every_subcommand() -> None:
+def test_the_page_of_the_command_line_has_every_subcommand(subcommands: set[str]) -> None:
     page = (ROOT / "docs" / "cli.md").read_text()
     listed = set(re.findall(r"^\| `([a-z-]+)[ `]", page, re.MULTILINE))
-    assert listed == set(get_command(app).commands)  # type: ignore[attr-defined]
+    assert listed == subcommands
 
 
 def test_every_value_of_the_chart_that_a_page_names_has_a_default() -> None:
