@@ -136,7 +136,8 @@ def _wire(
     try:
         adapter = runtimes.select(backend.runtime_id, backend)
     except NoAdapter as error:
-        raise _Unusable("no_adapter", f"runtime {backend.runtime_id} with type {backend.cache_type}: {error}") from error
+        asked = f"runtime {backend.runtime_id} with type {backend.cache_type}"
+        raise _Unusable("no_adapter", f"{asked}: {error}") from error
     binding = _binding(backend, adapter)
 
     wired: Manifest = clone(pod)
