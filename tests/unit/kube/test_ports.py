@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import socket
-from pathlib import Path
 
 from inferencecache.kube.ports import free_port, free_ports
 
 
-def test_ports_differ_and_lie_where_the_system_gives_out_none_by_itself() -> None:
+def test_ports_differ_and_lie_where_systems_give_out_none_by_themselves() -> None:
     ports = free_ports(200)
     assert len(set(ports)) == 200
-    ephemeral = Path("/proc/sys/net/ipv4/ip_local_port_range")
-    lowest = int(ephemeral.read_text().split()[0]) if ephemeral.exists() else 49152
-    assert max(ports) < lowest
+    assert set(ports) <= set(range(18_000, 30_000))
 
 
 def test_a_port_in_use_is_passed_over() -> None:
