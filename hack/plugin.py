@@ -30,6 +30,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from inferencecache import __version__
+from inferencecache.cli.build import commit
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 COMMAND: Final = "kubectl-inferencecache"
@@ -98,6 +99,7 @@ def content_of() -> dict[str, bytes]:
     for path in sorted((ROOT / "inferencecache").rglob("*")):
         if path.is_file() and not set(LEFT_OUT) & set(path.parts):
             files[f"lib/{path.relative_to(ROOT)}"] = path.read_bytes()
+    files["lib/inferencecache/COMMIT"] = f"{commit()}\n".encode()
     for distribution in distributions("inferencecache"):
         for file in distribution.files or ():
             if ".." not in file.parts and not set(LEFT_OUT) & set(file.parts) and file.suffix != ".pth":

@@ -8,7 +8,7 @@ import logging
 
 import typer
 
-from inferencecache import __version__
+from inferencecache.cli import build
 from inferencecache.cli.controller import controller
 from inferencecache.cli.crds import crds
 from inferencecache.cli.diagnostics import DiagnosticCommand
@@ -41,13 +41,15 @@ app.command(cls=DiagnosticCommand)(pool)
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        typer.echo(__version__)
+        typer.echo(build.version())
         raise typer.Exit
 
 
 @app.callback()
 def _root(
-    version: bool = typer.Option(False, "--version", callback=_print_version, is_eager=True, help="Print the version."),
+    version: bool = typer.Option(
+        False, "--version", callback=_print_version, is_eager=True, help="Print the version and the commit."
+    ),
 ) -> None:
     from inferencecache.cli.logs import Encoder, set_up
 
