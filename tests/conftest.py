@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import AsyncIterator, Iterator
+from datetime import timedelta
 
 import pytest
 import structlog
@@ -41,7 +42,7 @@ def control_plane() -> Iterator[ControlPlane]:
 @pytest.fixture
 async def client(control_plane: ControlPlane) -> AsyncIterator[Client]:
     async with await connect(control_plane.admin) as connection:
-        yield Client(connection, field_manager="test")
+        yield Client(connection, field_manager="test", timeout=timedelta(seconds=60))
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-READY_SECONDS: Final = 60.0
+READY_SECONDS: Final = 180.0
 _STOP_SECONDS: Final = 20.0
 
 

@@ -164,7 +164,7 @@ class ControlPlane:
             f"--disable-admission-plugins={','.join(self._plugins_off)}",
             *self._apiserver_flags,
         )
-        self._await("kube-apiserver", self._apiserver, self._apiserver_ready, seconds=90)
+        self._await("kube-apiserver", self._apiserver, self._apiserver_ready, seconds=180)
 
     def stop_apiserver(self, *, grace: float = 0) -> None:
         """End the API server; without `grace` seconds it is killed, as a crashed machine would."""
@@ -252,7 +252,7 @@ class ControlPlane:
             f"--initial-advertise-peer-urls={peer}",
             f"--initial-cluster=default={peer}",
         )
-        self._await("etcd", self._etcd, lambda: _answers(f"{self._etcd_url}/health"), seconds=30)
+        self._await("etcd", self._etcd, lambda: _answers(f"{self._etcd_url}/health"), seconds=120)
 
     def _run(self, binary: Path, *arguments: str) -> subprocess.Popen[bytes]:
         with (self.folder / f"{binary.name}.log").open("ab") as log:
@@ -282,7 +282,7 @@ class ControlPlane:
         return _answers(f"{self.url}/readyz", token=token, ca=self.ca_file)
 
 
-async def install_crds(client: Client, crds: Iterable[Manifest | Path], *, seconds: float = 30) -> None:
+async def install_crds(client: Client, crds: Iterable[Manifest | Path], *, seconds: float = 120) -> None:
     """Apply CustomResourceDefinitions and wait until each is served.
 
     A `Path` is a YAML file or a folder of them; other documents in it are passed over. Raises `ControlPlaneError` if a
