@@ -42,7 +42,7 @@ def admin_app(services: Services, guards: Guards, readiness: Readiness, instance
 
     async def get_snapshot(_request: Request) -> Response:
         # Beside the loop: with a thousand replicas the document takes longer than lookups should wait.
-        document = await asyncio.to_thread(snapshot.render, services.snapshot())
+        document = await asyncio.to_thread(snapshot.render, await services.snapshot())
         return Response(document, media_type="application/json")
 
     def pushed(document: str, max_bytes: int) -> Answer:

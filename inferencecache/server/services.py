@@ -198,9 +198,16 @@ class Services:
         """
         return self._intake.push(document, body)
 
-    def snapshot(self) -> Snapshot:
-        """GET /snapshot: the numbers of this moment."""
-        return self._index.snapshot()
+    async def snapshot(self) -> Snapshot:
+        """GET /snapshot: the numbers of this moment, with others' turns between when there are many."""
+        turns = self._index.snapshot_in_turns()
+        while True:
+            try:
+                next(turns)
+            except StopIteration as end:
+                numbers: Snapshot = end.value
+                return numbers
+            await asyncio.sleep(0)
 
     def dump(self) -> AsyncIterator[bytes]:
         """GET /dump: the whole index, for a server that starts empty."""

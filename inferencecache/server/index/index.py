@@ -245,6 +245,16 @@ class PrefixIndex:
 
     def snapshot(self) -> Snapshot:
         """The index in numbers, without the reserved tenant: the cost follows the number of lanes, not of holds."""
+        turns = self.snapshot_in_turns()
+        while True:
+            try:
+                next(turns)
+            except StopIteration as end:
+                numbers: Snapshot = end.value
+                return numbers
+
+    def snapshot_in_turns(self) -> Generator[None, None, Snapshot]:
+        """As `snapshot`; yields every few milliseconds, and the index may change meanwhile."""
         return views.snapshot(self._tree)
 
     def entries_by_model(self) -> Mapping[str, int]:

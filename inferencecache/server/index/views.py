@@ -6,7 +6,7 @@ Both leave out the reserved tenant. Neither counts holds: numbers are those that
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from typing import Final
 
 from inferencecache.server.index.model import RESERVED_TENANT, Holds, ReplicaRow, Report, Snapshot, TenantRow
@@ -15,19 +15,26 @@ from inferencecache.server.index.recency import seen_us, tier_of
 from inferencecache.server.index.tree import StatsRow, TenantNode, Tree
 
 DUMP_SLICE: Final = 1024
+SNAPSHOT_TURN: Final = 500
 
 
-def snapshot(tree: Tree) -> Snapshot:
-    """All tenants and their replicas, sorted."""
-    tenants = [tree.tenants[name] for name in sorted(tree.tenants) if name != RESERVED_TENANT]
+def snapshot(tree: Tree) -> Generator[None, None, Snapshot]:
+    """All tenants and their replicas, sorted; yields after every `SNAPSHOT_TURN` lanes or rows.
+
+    Each replica and tenant is told as it is when its turn comes, and the total is that of what is told.
+    """
+    names = sorted(name for name in tree.tenants if name != RESERVED_TENANT)
+    tenants = [tree.tenants[name] for name in names]
     replicas: list[ReplicaRow] = []
     rows: list[TenantRow] = []
-    for tenant in tenants:
-        of_tenant = _replica_rows(tenant)
+    for number, tenant in enumerate(tenants, 1):
+        of_tenant = yield from _replica_rows(tenant)
         replicas += of_tenant
         rates = [row.stats.hit_rate for row in of_tenant if row.stats is not None]
         rows.append(TenantRow(tenant.name, tenant.keys, sum(rates) / len(rates) if rates else None))
-    return Snapshot(replicas, rows, sum(tenant.keys for tenant in tenants))
+        if number % SNAPSHOT_TURN == 0:
+            yield
+    return Snapshot(replicas, rows, sum(row.index_entries for row in rows))
 
 
 def dump(tree: Tree) -> Iterator[Report]:
@@ -43,20 +50,27 @@ def dump(tree: Tree) -> Iterator[Report]:
                     yield from _dump_lane(lane)
 
 
-def _replica_rows(tenant: TenantNode) -> list[ReplicaRow]:
+def _replica_rows(tenant: TenantNode) -> Generator[None, None, list[ReplicaRow]]:
     """A tenant's replicas, sorted: those with stats (the newest of any model) and those with holds."""
+    met = 0
     stats: dict[str, StatsRow] = {}
-    for _, model in sorted(tenant.models.items(), reverse=True):
-        for replica_id, row in model.stats.items():
+    for model in [tenant.models[name] for name in sorted(tenant.models, reverse=True)]:
+        for replica_id, row in list(model.stats.items()):
             if replica_id not in stats or row.seen_us >= stats[replica_id].seen_us:
                 stats[replica_id] = row
+            if (met := met + 1) % SNAPSHOT_TURN == 0:
+                yield
     holds: Counter[str] = Counter()
     newest: dict[str, int] = {}
     for partition in tenant.partitions():
-        for replica_id, lane in partition.lanes.items():
+        for replica_id, lane in list(partition.lanes.items()):
+            if not lane.recency.stamps:
+                continue  # it has gone meanwhile
             holds[replica_id] += len(lane.recency.stamps)
             if (at_us := lane.recency.newest_us()) is not None:
                 newest[replica_id] = max(at_us, newest.get(replica_id, at_us))
+            if (met := met + 1) % SNAPSHOT_TURN == 0:
+                yield
     rows = []
     for replica_id in sorted(stats.keys() | holds.keys()):
         known = stats.get(replica_id)
@@ -70,6 +84,8 @@ def _replica_rows(tenant: TenantNode) -> list[ReplicaRow]:
                 last_event_us=newest.get(replica_id),
             )
         )
+        if (met := met + 1) % SNAPSHOT_TURN == 0:
+            yield
     return rows
 
 

@@ -39,9 +39,11 @@ class Server:
         self.clocks = Clocks()
         self.metrics = ServerMetrics()
         policies = PolicyStore()
-        index = PrefixIndex(policies, on_eviction=self.metrics.evicted, capacity=settings.pop("capacity", 1_000_000))
+        self.index = PrefixIndex(
+            policies, on_eviction=self.metrics.evicted, capacity=settings.pop("capacity", 1_000_000)
+        )
         self.services = Services(
-            index=index,
+            index=self.index,
             policies=policies,
             metrics=self.metrics,
             tokenizer=tokenizer,
@@ -84,7 +86,7 @@ class Server:
         return reply
 
     def snapshot(self) -> Any:
-        return json.loads(render(self.services.snapshot()))
+        return json.loads(render(self.index.snapshot()))
 
     def total(self, series: str, **labels: str) -> float:
         return sum(

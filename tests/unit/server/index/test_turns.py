@@ -1,4 +1,4 @@
-"""A long chain that is matched in turns gets the answer it would get at once."""
+"""What is done in turns with other work ends as it would if done at once."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inferencecache.server.index import Code, Scope, matching
-from tests.unit.server.index.reports import NOW_US, SCOPE, Filled, blocks, chain, exact, report
+from inferencecache.server.index import Code, Scope, matching, views
+from tests.unit.server.index.reports import HALF, NOW_US, SCOPE, Filled, blocks, chain, exact, report
 from tests.unit.server.index.rules import MINUTE
 
 T = TypeVar("T")
@@ -88,3 +88,41 @@ def test_only_many_blocks_of_many_replicas_take_turns() -> None:
     assert not filled.index.takes_turns(chain(B[:1] * 2048))
     assert filled.index.takes_turns(chain(B[:1] * 2049))
     assert not filled.index.takes_turns(chain(B[:1] * 100_000, adapter="x"))
+
+
+def many_models() -> Filled:
+    return Filled(
+        *(
+            report(f"r{number % 3}", B[: 1 + number % 4], scope=SCOPE._replace(model=f"m{number}"), stats=HALF)
+            for number in range(40)
+        ),
+        *(report("r", B[:2], scope=SCOPE._replace(tenant=f"t{number}")) for number in range(20)),
+    )
+
+
+def test_a_snapshot_gives_others_their_turn_after_so_many_replicas_of_a_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    filled = many_models()
+    at_once = filled.index.snapshot()
+    monkeypatch.setattr(views, "SNAPSHOT_TURN", 7)
+    turns, in_turns = walked(filled.index.snapshot_in_turns())
+    assert turns >= (40 + 40 + 20) // 7
+    assert in_turns == at_once
+
+
+def test_a_snapshot_adds_up_and_names_nobody_who_has_gone_whatever_happens_meanwhile(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(views, "SNAPSHOT_TURN", 1)
+    filled = many_models()
+    turns = filled.index.snapshot_in_turns()
+    next(turns)
+    for number in range(40):
+        filled.index.clear(tenant="team", model=f"m{number}", replica_id="r1")
+    for number in range(20):
+        filled.index.clear(tenant=f"t{number}", model="model", replica_id="r")
+    filled.ingest(report("new", B[:1]))
+    _, snapshot = walked(turns)
+    assert snapshot.total_prefixes == sum(row.index_entries for row in snapshot.tenants)
+    assert {row.replica_id for row in snapshot.replicas if row.tenant == "team"} == {"r0", "r2", "new"}
+    _, after = walked(filled.index.snapshot_in_turns())
+    assert after == filled.index.snapshot()
