@@ -127,6 +127,11 @@ def copy_libraries(root: Path) -> None:
     for library in sorted(wanted):
         if not (root / library.relative_to("/")).exists():
             copy_file(library, root)
+    # Where the loader finds them, below /usr/local too: what a binary itself says of that, it says of the machine that
+    # built it.
+    etc = root / "etc"
+    etc.mkdir(exist_ok=True)
+    (etc / "ld.so.conf").write_text("".join(f"{folder}\n" for folder in sorted({each.parent for each in wanted})))
 
 
 def binaries(root: Path) -> Iterator[Path]:
