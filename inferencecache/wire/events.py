@@ -205,21 +205,28 @@ def _events(stored: list[tuple[str, Any]], removed: list[tuple[str, Any]], **enc
 
 def _name_by_digests(events: list[Any]) -> None:
     for event in events:
-        if isinstance(event, AllBlocksCleared):
+        try:
+            names = event.block_hashes
+        except AttributeError:  # a clear: cheaper than to ask each event for its type
             continue
-        event.block_hashes = [_named_by(name) if isinstance(name, bytes) else name for name in event.block_hashes]
-        if isinstance(event, BlockStored) and isinstance(event.parent_block_hash, bytes):
-            event.parent_block_hash = _named_by(event.parent_block_hash)
+        event.block_hashes = [_from_bytes(name[-8:]) if isinstance(name, bytes) else name for name in names]
+        if isinstance(parent := getattr(event, "parent_block_hash", None), bytes):
+            event.parent_block_hash = _from_bytes(parent[-8:])
 
 
-def _named_by(digest: bytes) -> int:
-    return int.from_bytes(digest[-8:], "big")
+_from_bytes = int.from_bytes  # big-endian
+
+
+class _Pair(Struct, array_like=True, gc=False):
+    """A token and those that were drafted after it, which are skipped."""
+
+    token: _TokenId
 
 
 def _take_first_of_pairs(events: list[Any]) -> None:
     for event in events:
-        if isinstance(event, BlockStored) and event.token_ids:
-            event.token_ids = [pair[0] for pair in cast(list[list[int]], event.token_ids)]
+        if tokens := getattr(event, "token_ids", None):
+            event.token_ids = [pair.token for pair in tokens]
 
 
 class _Spelling(NamedTuple):
@@ -232,7 +239,7 @@ class _Spelling(NamedTuple):
 _ENCODINGS: Final[tuple[dict[str, Any], ...]] = ({"array_like": True}, {"tag_field": "type"})
 _HASHES: Final = ("block_hashes", list[int | bytes])
 _PARENT: Final = ("parent_block_hash", int | bytes | None)
-_PAIRS: Final = ("token_ids", list[Annotated[list[_TokenId], Meta(min_length=1)]] | None)
+_PAIRS: Final = ("token_ids", list[_Pair] | None)
 _SPELLINGS: Final = (
     *(_Spelling(_envelopes(_events([], [], **encoding)), None) for encoding in _ENCODINGS),
     *(
@@ -308,7 +315,7 @@ def _soften(fields: dict[str, Any]) -> None:
 def _identity(block_hash: Any) -> Any:
     """A block hash that is no integer as one; anything that is no block hash as it is."""
     if isinstance(block_hash, bytes):
-        return _named_by(block_hash)
+        return _from_bytes(block_hash[-8:])
     if isinstance(block_hash, str):
         return xxh3_64_intdigest(block_hash.encode())
     return block_hash
