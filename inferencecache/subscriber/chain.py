@@ -32,13 +32,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import repeat
 from typing import Final
 
 from msgspec import Struct
+from msgspec.structs import astuple
 
 from inferencecache.subscriber.adapters import BASE_MODEL, adapter_of
 from inferencecache.subscriber.holds import Holds
-from inferencecache.subscriber.table import Record, Table
+from inferencecache.subscriber.table import FEW, MANY, Record, Table
 from inferencecache.subscriber.tiers import GPU, Medium, Tier, added, medium_of, removed, tiers_in
 from inferencecache.wire.events import BlockRemoved, BlockStored, Event
 from inferencecache.wire.fingerprint import prefix_hashes
@@ -80,6 +82,22 @@ class Add(Struct, frozen=True, gc=False):
     tier: Tier
 
 
+class Adds(Struct, frozen=True, gc=False):
+    """Several `Add` of one partition and tier, as columns: nearly all blocks come so, and an object each costs more
+    than anything else that is done with them.
+    """
+
+    prefix_hashes: Sequence[int]
+    token_counts: Sequence[int]
+    adapter: str
+    tier: Tier
+
+    def __iter__(self) -> Iterator[Add]:
+        """The same, one by one."""
+        for prefix_hash, token_count in zip(self.prefix_hashes, self.token_counts, strict=True):
+            yield Add(prefix_hash, token_count, self.adapter, self.tier)
+
+
 class Evict(Struct, frozen=True, gc=False):
     """The replica holds this prefix no longer; the attributes are those of `Add`."""
 
@@ -91,7 +109,11 @@ class Clear(Struct, frozen=True, gc=False):
     """The replica holds nothing but what follows."""
 
 
-Delta = Add | Evict | Clear
+class Renew(Struct, frozen=True, gc=False):
+    """So much changed that the index has to be told everything anew: what the chain `holds` and what `moved`."""
+
+
+Delta = Add | Adds | Evict | Clear | Renew
 
 
 class Chain:
@@ -146,50 +168,51 @@ class Chain:
 
         Returns:
             What to tell the index, in this order. Of several deltas for one prefix and adapter the last one stands, and
-            a `Clear` makes all before it pointless.
+            a `Clear` makes all before it pointless, a `Renew` what is after it, too.
         """
         self._changes += 1
         deltas: list[Delta] = []
         followed = self._rank(rank)
         run: _Run | None = None
         for event in events:
-            if isinstance(event, BlockStored):
-                origin = self._origin(event)
-                if run is not None and run.is_continued_by(event, origin):
-                    run.names += event.block_hashes
-                    run.tokens += event.token_ids or ()
+            if run is not None:
+                if run.takes(event):
                     continue
                 self._store_run(followed, run, deltas)
-                run = self._store(followed, event, origin, deltas)
-                continue
-            self._store_run(followed, run, deltas)
-            run = None
-            if isinstance(event, BlockRemoved):
+                run = None
+            if isinstance(event, BlockStored):
+                run = self._store(followed, event, deltas)
+            elif isinstance(event, BlockRemoved):
                 self._remove(followed, event, timestamp_us, deltas)
             else:
                 deltas += self.clear(rank)
                 followed = self._rank(rank)
-        self._store_run(followed, run, deltas)
+        if run is not None:
+            self._store_run(followed, run, deltas)
         return deltas
 
     def clear(self, rank: int = 0) -> list[Delta]:
         """Forget a rank: its engine says that its caches are empty, or was restarted, or what it holds is in doubt.
 
         Returns:
-            A `Clear`, followed by what the other ranks hold. The index has no notion of ranks, and one message that
-            adds a thousand holds is cheaper than a thousand that take one each.
+            A `Clear`, or a `Renew` if other ranks hold something: the index has no notion of ranks, and to tell it
+            everything takes less than an eviction for each block that is gone.
         """
         self._changes += 1
         gone = self._ranks.pop(rank, None)
-        if not self.alive:
+        if not any(map(self._told_of, self._ranks.values())):
             self._holds = Holds()
             return [Clear()]
-        if gone is None or not gone.blocks.size:
+        if gone is None or not self._told_of(gone):
             return []
         for _, prefix, _, adapter, media in gone.blocks:
             if adapter != _OPAQUE:
                 self._holds.change(prefix, adapter, tiers_in(media), 0)
-        return [Clear(), *self.holds()]
+        return [Renew()]
+
+    def _told_of(self, rank: _Rank) -> int:
+        """How many blocks of a rank the index may know; what left the GPU is in it for as long as it likes."""
+        return rank.entries if self._offloads else rank.blocks.size
 
     def holds(self) -> Iterator[Add]:
         """All that the replica holds, for an index that has to be rebuilt; what several ranks hold comes repeatedly.
@@ -229,8 +252,9 @@ class Chain:
             rank = self._ranks[number] = _Rank(self._remembered)
         return rank
 
-    def _store(self, rank: _Rank, event: BlockStored, origin: _Origin, deltas: list[Delta]) -> _Run | None:
+    def _store(self, rank: _Rank, event: BlockStored, deltas: list[Delta]) -> _Run | None:
         """Follow an event, or answer with its blocks as a run that has to be stored and may be continued before."""
+        origin = self._origin(event)
         if isinstance(origin, str):
             self.dropped[origin] += 1
             return None
@@ -255,17 +279,15 @@ class Chain:
             self.dropped[BLOCK_COUNT] += 1
             return None
         if plain >= full > 0:
-            return _Run(origin, names[:], event.token_ids[: full * size], size, prefix, tokens)
+            return _Run(event, adapter, medium, prefix, tokens)
         prefixes = prefix_hashes(event.token_ids, size, prefix)
         self._hold(rank, names[:plain], prefixes[:plain], tokens, size, adapter, medium, deltas)
         self._hold(rank, names[plain:], prefixes[plain:], tokens + size * plain, size, _OPAQUE, medium, deltas)
         return None
 
-    def _store_run(self, rank: _Rank, run: _Run | None, deltas: list[Delta]) -> None:
-        if run is not None:
-            adapter, medium = run.origin
-            prefixes = prefix_hashes(run.tokens, run.size, run.prefix)
-            self._hold(rank, run.names, prefixes, run.before, run.size, adapter, medium, deltas)
+    def _store_run(self, rank: _Rank, run: _Run, deltas: list[Delta]) -> None:
+        prefixes = prefix_hashes(run.tokens, run.size, run.prefix)
+        self._hold(rank, run.names, prefixes, run.before, run.size, run.adapter, run.medium, deltas)
 
     def _store_known(self, rank: _Rank, names: list[int], medium: Medium, otherwise: str, deltas: list[Delta]) -> None:
         """Blocks whose content this event does not tell, or that continue an unknown one."""
@@ -295,20 +317,21 @@ class Chain:
         blocks, holds = rank.blocks, self._holds
         partition = None if adapter == _OPAQUE else self._adapters[adapter]
         tier, alone = medium.tier, medium.alone
-        hashes = [name & _U64 for name in names]
+        if not names:
+            return
+        hashes = names if min(names) >= 0 else [name & _U64 for name in names]
         if len(set(hashes)) < len(hashes):  # each replaces what the one before it said
             for index, name in enumerate(names):
                 self._hold(rank, [name], [prefixes[index]], tokens + size * index, size, adapter, medium, deltas)
             return
-        counts = range(tokens + size, tokens + size * len(hashes) + 1, size) if size else [tokens]
-        entries = list(zip(hashes, prefixes, counts, strict=True))
-        known = [blocks.setdefault(block_hash, prefix, count, adapter, alone) for block_hash, prefix, count in entries]
-        if hashes:
-            rank.newest = hashes[-1], (prefixes[-1], counts[-1], adapter, alone)
-        if partition is not None and medium is GPU and not any(known) and holds.gain(prefixes, adapter):
-            deltas += [Add(prefix, count, partition, tier) for _, prefix, count in entries]
+        counts = range(tokens + size, tokens + size * len(hashes) + 1, size) if size else (tokens,)
+        known = blocks.add(hashes, prefixes, counts, repeat(adapter), repeat(alone))
+        rank.newest = hashes[-1], (prefixes[-1], counts[-1], adapter, alone)
+        if partition is not None and medium is GPU and not known and holds.gain(prefixes, adapter):
+            deltas.append(Adds(prefixes, counts, partition, tier))
             return
-        for (block_hash, prefix, count), held in zip(entries, known, strict=True):
+        for place, (block_hash, prefix, count) in enumerate(zip(hashes, prefixes, counts, strict=True)):
+            held = known.get(place)
             before, after = 0, medium.tiers
             if held is not None and held[_PREFIX] == prefix and held[_ADAPTER] == adapter:
                 media = added(held[_MEDIA], medium)
@@ -409,32 +432,43 @@ _Origin = tuple[int, Medium] | str
 """Adapter and medium, or the reason why an event is left out."""
 
 
-class _Run(Struct, gc=False):
-    """Blocks of one origin, each the parent of the next: of one event, or of several that engines send for a prompt.
+class _Run:
+    """Blocks of one kind, each the parent of the next: of one event, or of several that engines send for a prompt.
 
-    To follow events together that continue each other halves what a block costs.
+    Half of what a block costs is what an event costs, and engines tell a prompt's blocks one by one.
     """
 
-    origin: tuple[int, Medium]
-    names: list[int]
-    tokens: list[int]
-    size: int
-    prefix: int | None
-    before: int
-    """Tokens of the prefix that is continued."""
+    __slots__ = ("_kind", "_said", "adapter", "before", "medium", "names", "prefix", "size", "tokens")
 
-    def is_continued_by(self, event: BlockStored, origin: _Origin) -> bool:
-        """Whether an event's blocks are of the same origin and follow these, all of them full and plain."""
-        tokens = event.token_ids
-        return (
-            origin is self.origin
-            and event.parent_block_hash == self.names[-1]
-            and event.block_size == self.size
-            and tokens is not None
-            and len(tokens) == self.size * len(event.block_hashes) > 0
-            and self.before + len(self.tokens) + len(tokens) <= _MAX_TOKENS
-            and _plain_blocks(event) == len(event.block_hashes)
-        )
+    def __init__(self, first: BlockStored, adapter: int, medium: Medium, prefix: int | None, before: int) -> None:
+        """The first event's blocks, which are all plain; they continue a prefix of `before` tokens."""
+        self._kind = first.__class__
+        _, _, _, *self._said = astuple(first)
+        self.adapter = adapter
+        self.medium = medium
+        self.size = first.block_size
+        self.prefix = prefix
+        self.before = before
+        self.names = first.block_hashes[:]
+        self.tokens = (first.token_ids or [])[: self.size * len(self.names)]
+
+    def takes(self, event: Event) -> bool:
+        """Take an event's blocks if they follow these and differ in nothing else, all of them full."""
+        if event.__class__ is not self._kind:
+            return False
+        # Which blocks they are, and then, as in the first event, what they are like, extra keys included.
+        names, parent, tokens, *said = astuple(event)
+        if (
+            parent != self.names[-1]
+            or said != self._said
+            or not tokens
+            or len(tokens) != self.size * len(names)
+            or self.before + len(self.tokens) + len(tokens) > _MAX_TOKENS
+        ):
+            return False
+        self.names += names
+        self.tokens += tokens
+        return True
 
 
 _BLOCK: Final = "QIHQ"
@@ -446,14 +480,15 @@ _PREFIX, _TOKENS, _ADAPTER, _MEDIA = range(4)
 class _Rank:
     """The blocks of one rank, by the engine's hashes: those that are held, and some that were until lately."""
 
-    __slots__ = ("_earlier", "_lately", "_remembered", "blocks", "newest")
+    __slots__ = ("_buckets", "_earlier", "_lately", "_remembered", "blocks", "newest")
 
     def __init__(self, remembered: int) -> None:
         self.blocks = Table(_BLOCK)
         self.newest: tuple[int, Record] | None = None
         """The block that was stored last, which the next one mostly continues; its media are not kept up to date."""
-        self._lately = Table(_BLOCK)
-        self._earlier = Table(_BLOCK)
+        self._buckets = FEW if remembered <= _REMEMBERED else MANY
+        self._lately = Table(_BLOCK, self._buckets)
+        self._earlier = Table(_BLOCK, self._buckets)
         self._remembered = remembered
 
     @property
@@ -474,7 +509,7 @@ class _Rank:
         if self._lately.setdefault(block_hash, prefix, tokens, adapter, left) is not None:
             self._lately.replace(block_hash, prefix, tokens, adapter, left)
         if self._lately.size >= self._remembered:
-            self._lately, self._earlier = Table(_BLOCK), self._lately
+            self._lately, self._earlier = Table(_BLOCK, self._buckets), self._lately
 
     def removed(self) -> Iterator[Record]:
         """The removed blocks that are remembered, each as it was removed last."""

@@ -4,7 +4,7 @@ Changes are gathered for a *window* and then told, in order. What is not acknowl
 nothing is told ahead of it. The outbox is bounded, and the server's memory is soft, so there is a second way to the
 same state: a *resync* voids all that the server knows of the replica, and tells it everything that is held.
 
-A resync is due at the beginning (an earlier life of this process may have missed removals), when the outbox overflowed,
+A resync is due at the beginning (an earlier life of this process may have missed removals), when the outbox is void,
 and when the server is in another life than the one that was told. A server names its life in every answer; one that
 does not is taken to begin a new one with each connection. So a server that lost its index has it back as soon as it can
 be reached, even when the engine is idle.
@@ -34,7 +34,9 @@ HEALTH: Final = "/grpc.health.v1.Health/Check"
 _ACCEPTED: Final = pb.Ack(accepted=True).SerializeToString()
 _LOOK_SECONDS: Final = 30.0
 _AT_ONCE: Final = 512
-"""Calls that are made together; each takes a kilobyte while it lasts."""
+"""Calls that are made together; each takes a kilobyte while it lasts. After each failure in a row half as many, as a
+server may be too busy to answer all of them in time.
+"""
 
 _log = structlog.get_logger(__name__)
 
@@ -108,14 +110,13 @@ class Delivery:
     @property
     def in_step(self) -> bool:
         """Whether the server has acknowledged everything."""
-        return self._told is not None and not self.outbox.overflowed and not len(self.outbox)
+        return self._told is not None and not self.outbox.void and not len(self.outbox)
 
     def put(self, deltas: Iterable[Delta], timestamp_us: int) -> None:
         """Tell the server of these changes, soon. Never waits."""
-        had_room = not self.outbox.overflowed
         self.outbox.put(deltas, timestamp_us)
-        if had_room and self.outbox.overflowed:
-            self.counts.overflows += 1
+        if self.outbox.overflows > self.counts.overflows:
+            self.counts.overflows = self.outbox.overflows
             _log.warning(
                 "too much is pending; the server will be told all that is held", server=str(self.channel.address)
             )
@@ -150,7 +151,7 @@ class Delivery:
         await self.channel.connect()
         if self._greeted != self.channel.connections:
             await self._greet()
-        if self._told != self._life() or self.outbox.overflowed:
+        if self._told != self._life() or self.outbox.void:
             await self._resync()
         while (parcel := self.outbox.take()) is not None:
             await self._tell(parcel)
@@ -202,13 +203,14 @@ class Delivery:
 
     async def _tell(self, parcel: Parcel) -> None:
         if isinstance(parcel, Additions):
-            await self._accepted(REPORT, [self._identity.additions(parcel.entries.values(), parcel.timestamp_us)])
+            await self._accepted(REPORT, [self._identity.additions(parcel)])
             self.counts.additions += len(parcel.entries)
         elif isinstance(parcel, Clearing):
             await self._accepted(PUBLISH, [self._identity.clearing(parcel)])
         else:
             gone = iter(parcel.entries.items())
-            while events := self._identity.evictions(itertools.islice(gone, _AT_ONCE)):
+            at_once = max(_AT_ONCE >> self.failing, 1)
+            while events := self._identity.evictions(itertools.islice(gone, at_once)):
                 await self._accepted(PUBLISH, events)
             self.counts.evictions += len(parcel.entries)
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from inferencecache.subscriber.table import Table
+from inferencecache.subscriber.table import FEW, Table
 from inferencecache.subscriber.tiers import Tier
 
 _COUNT_BITS: Final = 20
@@ -34,7 +34,7 @@ class Holds:
     def __init__(self) -> None:
         self._sole: set[int] = set()
         """Holds of one block, which is in T1."""
-        self._others = Table("Q")
+        self._others = Table("Q", FEW)
         """The counts of all others."""
 
     def __len__(self) -> int:

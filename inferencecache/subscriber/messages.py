@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Final
 
 from google.protobuf.message import DecodeError
@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from inferencecache.subscriber.adapters import BASE_MODEL
 from inferencecache.subscriber.chain import Add
-from inferencecache.subscriber.outbox import PARCEL, Clearing, Key
+from inferencecache.subscriber.outbox import PARCEL, Additions, Clearing, Key
 from inferencecache.subscriber.tiers import Tier
 from inferencecache.wire.fingerprint import key
 from inferencecache.wire.service import METHODS
@@ -51,23 +51,31 @@ class Identity(Struct, frozen=True):
     tenant_id: str = ""
     hash_scheme: str = "vllm"
 
-    def additions(self, adds: Iterable[Add], timestamp_us: int) -> bytes:
+    def additions(self, parcel: Additions) -> bytes:
         """One update with these prefixes."""
-        frames = _Frames()
-        return b"".join((self._update(timestamp_us).SerializeToString(), *(frames.entry(add) for add in adds)))
+        parts = [self._update(parcel.timestamp_us).SerializeToString()]
+        frames, of_base_model = _AllFrames(), _Frames(parcel.tier, BASE_MODEL)
+        for which, token_count in parcel.entries.items():
+            if isinstance(which, int):
+                before, after = of_base_model[token_count]
+                parts += before, key(which), after
+            else:
+                parts.append(frames.entry(Add(which[0], token_count, which[1], parcel.tier)))
+        return b"".join(parts)
 
     def everything(self, holds: Iterable[Add]) -> list[bytes]:
         """Updates with all that is held, as of now."""
         updates = []
-        remaining: Iterator[Add] = iter(holds)
-        while part := list(itertools.islice(remaining, PARCEL)):
-            updates.append(self.additions(part, 0))
+        frames = _AllFrames()
+        remaining = iter(holds)
+        while part := b"".join(map(frames.entry, itertools.islice(remaining, PARCEL))):
+            updates.append(self._update(0).SerializeToString() + part)
         return updates
 
     def moves(self, moved: Iterable[tuple[Add, int]]) -> list[bytes]:
         """Updates with what is in a slower tier, each since a time in microseconds: that is told in steps of 10 s."""
         updates: list[bytes] = []
-        frames = _Frames()
+        frames = _AllFrames()
         entries: dict[int, bytearray] = defaultdict(bytearray)
         for add, since_us in moved:
             told_us = since_us - since_us % _STEP_US
@@ -119,25 +127,37 @@ class Identity(Struct, frozen=True):
         return pb.CacheEvent(type=kind, replica_id=self.replica_id, model_id=self.model_id, tenant_id=self.tenant_id)
 
 
-class _Frames(dict[tuple[int, str, Tier], tuple[bytes, bytes]]):
-    """What stands before and after the hash in the bytes of an entry of these tokens, adapter and tier.
+class _Frames(dict[int, tuple[bytes, bytes]]):
+    """What stands before and after the hash in the bytes of an entry of so many tokens, one adapter and one tier.
 
     Protobuf's messages are concatenated to be merged, and entries differ in little else than their hashes, so few have
-    to be encoded: this takes a third of the time.
+    to be encoded: this takes a fifth of the time.
     """
+
+    def __init__(self, tier: Tier, adapter: str) -> None:
+        super().__init__()
+        self._tier = int(tier)
+        self._adapter = adapter
+
+    def __missing__(self, token_count: int) -> tuple[bytes, bytes]:
+        update = pb.CacheStateUpdate()
+        update.prefixes.add(prefix_hash=_ANY_HASH, token_count=token_count, adapter_id=self._adapter, tier=self._tier)
+        before, _, after = update.SerializeToString().partition(_ANY_HASH)
+        self[token_count] = before, after
+        return before, after
+
+
+class _AllFrames(dict[tuple[Tier, str], _Frames]):
+    """`_Frames` by tier and adapter."""
 
     def entry(self, add: Add) -> bytes:
         """The bytes of an update that has this one entry and nothing else."""
-        before, after = self[add.token_count, add.adapter, add.tier]
+        before, after = self[add.tier, add.adapter][add.token_count]
         return before + key(add.prefix_hash) + after
 
-    def __missing__(self, alike: tuple[int, str, Tier]) -> tuple[bytes, bytes]:
-        tokens, adapter, tier = alike
-        update = pb.CacheStateUpdate()
-        update.prefixes.add(prefix_hash=_ANY_HASH, token_count=tokens, adapter_id=adapter, tier=int(tier))
-        before, _, after = update.SerializeToString().partition(_ANY_HASH)
-        self[alike] = before, after
-        return before, after
+    def __missing__(self, of: tuple[Tier, str]) -> _Frames:
+        frames = self[of] = _Frames(*of)
+        return frames
 
 
 _ANY_HASH: Final = b"\xff" * 8

@@ -1,24 +1,24 @@
 """What a server has not been told yet, in an order in which it may be told (spec 08 §8).
 
 Deltas are gathered into few large *parcels*, so that a busy engine costs few calls: additions of T1 in one, evictions
-in one, and whatever moved to a slower tier at about one time in one, as it must not seem to have moved later. A delta
+in one, and what moved to a slower tier at about one time in one, as it must not seem to have moved later. A delta
 joins the last parcel of its sort, unless its key was touched by a later one: then it would overtake, and begins a new
 parcel. So parcels are in order for each key, and within one parcel no key comes twice.
 
 It is bounded. When more piles up than there is room for, all of it is thrown away, as the chain knows what is held: the
-server gets that instead (`overflowed`).
+server gets that instead. The same is done when the chain says that everything has to be told anew (`void`).
 """
 
 from __future__ import annotations
 
 import itertools
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from msgspec import Struct
 
-from inferencecache.subscriber.chain import Add, Clear, Delta
+from inferencecache.subscriber.chain import Add, Adds, Clear, Delta, Renew
 from inferencecache.subscriber.tiers import Tier
 
 PARCEL: Final = 4_096
@@ -35,17 +35,19 @@ Key = int | tuple[int, str]
 
 
 class Additions(Struct, gc=False):
-    """One update: prefixes that are held, all as of one time.
+    """One update: prefixes that are held in one tier, all as of one time.
 
     Attributes:
         number: its place in the order of all parcels.
+        tier: of all of them.
         timestamp_us: of its last batch for T1, of its first for slower tiers; 0: the server's clock.
-        entries: by prefix hash and adapter.
+        entries: the cumulative tokens, by prefix hash and adapter.
     """
 
     number: int
+    tier: Tier
     timestamp_us: int
-    entries: dict[Key, Add]
+    entries: dict[Key, int]
 
 
 class Evictions(Struct, gc=False):
@@ -65,10 +67,16 @@ Parcel = Additions | Evictions | Clearing
 
 
 class Outbox:
-    """The parcels for one server. `capacity` is the number of entries it has room for."""
+    """The parcels for one server. `capacity` is the number of entries it has room for.
+
+    Attributes:
+        void: nothing is kept until the `reset`, as the server has to be told all that is held.
+        overflows: times that this was for want of room.
+    """
 
     def __init__(self, capacity: int = CAPACITY) -> None:
-        self.overflowed = False
+        self.void = False
+        self.overflows = 0
         self._capacity = capacity
         self._parcels: deque[Parcel] = deque()
         self._taken: Parcel | None = None
@@ -76,8 +84,8 @@ class Outbox:
         """The number of the last parcel with a key; but not the first one's keys, as no other that takes more is before
         it, and mostly there is no other.
         """
-        self._held: Additions | None = None
-        self._slower: Additions | None = None
+        self._additions: dict[Tier, Additions] = {}
+        """Of each tier, the parcel that takes more; next to it that of evictions."""
         self._gone: Evictions | None = None
         self._count = 0
         self._numbers = itertools.count()
@@ -87,56 +95,75 @@ class Outbox:
         return self._count
 
     def put(self, deltas: Iterable[Delta], timestamp_us: int) -> None:
-        """Add what one batch changed, in order. Does nothing after an overflow, until `reset`."""
-        if self.overflowed:
+        """Add what one batch changed, in order, unless it is void."""
+        if self.void:
             return
-        places, parcels = self._places, self._parcels
         for delta in deltas:
-            if isinstance(delta, Clear):
+            if isinstance(delta, Adds):
+                keys: Sequence[Key] = delta.prefix_hashes
+                if delta.adapter:
+                    keys = [(prefix_hash, delta.adapter) for prefix_hash in delta.prefix_hashes]
+                for start in range(0, len(keys), PARCEL):
+                    part = slice(start, start + PARCEL)
+                    self._add(keys[part], delta.token_counts[part], delta.tier, timestamp_us)
+            elif isinstance(delta, Clear):
                 self._forget()
-                parcels.append(Clearing(timestamp_us))
+                self._parcels.append(Clearing(timestamp_us))
                 self._count = 1
-                continue
-            key: Key = (delta.prefix_hash, delta.adapter) if delta.adapter else delta.prefix_hash
-            parcel: Additions | Evictions
-            if isinstance(delta, Add):
-                additions = self._held if delta.tier is _T1 else self._slower
-                if (
-                    additions is None
-                    or len(additions.entries) >= PARCEL
-                    or (additions is not parcels[-1] and places.get(key, -1) > additions.number)
-                    or (additions is self._slower and timestamp_us - additions.timestamp_us not in _SAME_TIME)
-                ):
-                    additions = self._begin_additions(delta.tier, timestamp_us)
-                elif timestamp_us > 0 and additions is self._held:
-                    additions.timestamp_us = timestamp_us
-                self._count += key not in additions.entries
-                additions.entries[key] = delta
-                parcel = additions
+            elif isinstance(delta, Renew):
+                self._forget()
+                self.void = True
+                return
             else:
-                evictions = self._gone
-                if (
-                    evictions is None
-                    or len(evictions.entries) >= PARCEL
-                    or (evictions is not parcels[-1] and places.get(key, -1) > evictions.number)
-                ):
-                    evictions = self._begin_evictions()
-                self._count += key not in evictions.entries
-                evictions.entries[key] = timestamp_us
-                parcel = evictions
-            if parcel is not parcels[0]:
-                places[key] = parcel.number
+                key = (delta.prefix_hash, delta.adapter) if delta.adapter else delta.prefix_hash
+                if isinstance(delta, Add):
+                    self._add((key,), (delta.token_count,), delta.tier, timestamp_us)
+                else:
+                    self._evict(key, timestamp_us)
         if self._count > self._capacity:
             self._forget()
-            self.overflowed = True
+            self.void = True
+            self.overflows += 1
+
+    def _add(self, keys: Sequence[Key], token_counts: Sequence[int], tier: Tier, timestamp_us: int) -> None:
+        """At most `PARCEL` additions of one tier."""
+        parcel = self._additions.get(tier)
+        if (
+            parcel is None
+            or len(parcel.entries) + len(keys) > PARCEL
+            or self._would_overtake(parcel, keys)
+            or (tier is not _T1 and timestamp_us - parcel.timestamp_us not in _SAME_TIME)
+        ):
+            parcel = self._additions[tier] = Additions(next(self._numbers), tier, timestamp_us, {})
+            self._parcels.append(parcel)
+        elif timestamp_us > 0 and tier is _T1:
+            parcel.timestamp_us = timestamp_us
+        before = len(parcel.entries)
+        parcel.entries.update(zip(keys, token_counts, strict=True))
+        self._count += len(parcel.entries) - before
+        if parcel is not self._parcels[0]:
+            self._places.update(dict.fromkeys(keys, parcel.number))
+
+    def _evict(self, key: Key, timestamp_us: int) -> None:
+        parcel = self._gone
+        if parcel is None or len(parcel.entries) >= PARCEL or self._would_overtake(parcel, (key,)):
+            parcel = self._gone = Evictions(next(self._numbers), {})
+            self._parcels.append(parcel)
+        self._count += key not in parcel.entries
+        parcel.entries[key] = timestamp_us
+        if parcel is not self._parcels[0]:
+            self._places[key] = parcel.number
+
+    def _would_overtake(self, parcel: Additions | Evictions, keys: Iterable[Key]) -> bool:
+        """Whether a later parcel than this one has one of the keys."""
+        places = self._places
+        return parcel is not self._parcels[-1] and any(places.get(key, -1) > parcel.number for key in keys)
 
     def take(self) -> Parcel | None:
         """The next parcel, which stays pending until it is `delivered`; None if there is none."""
         if self._taken is None and self._parcels:
             self._taken = self._parcels.popleft()
-            for sort in ("_held", "_slower", "_gone"):
-                if getattr(self, sort) is self._taken:
-                    setattr(self, sort, None)
+            self._closed(self._taken)
         return self._taken
 
     def delivered(self, parcel: Parcel) -> None:
@@ -156,26 +183,18 @@ class Outbox:
     def reset(self) -> None:
         """Throw everything away: the server is being told all that is held."""
         self._forget()
-        self.overflowed = False
+        self.void = False
 
     def _forget(self) -> None:
         self._parcels.clear()
         self._places.clear()
-        self._taken = self._held = self._slower = self._gone = None
+        self._additions.clear()
+        self._taken = self._gone = None
         self._count = 0
 
-    def _begin_additions(self, tier: Tier, timestamp_us: int) -> Additions:
-        """A new last parcel for additions of that tier."""
-        parcel = Additions(next(self._numbers), timestamp_us, {})
-        if tier is _T1:
-            self._held = parcel
-        else:
-            self._slower = parcel
-        self._parcels.append(parcel)
-        return parcel
-
-    def _begin_evictions(self) -> Evictions:
-        """A new last parcel for evictions."""
-        parcel = self._gone = Evictions(next(self._numbers), {})
-        self._parcels.append(parcel)
-        return parcel
+    def _closed(self, parcel: Parcel) -> None:
+        """It takes nothing more."""
+        if parcel is self._gone:
+            self._gone = None
+        elif isinstance(parcel, Additions) and self._additions.get(parcel.tier) is parcel:
+            del self._additions[parcel.tier]

@@ -7,7 +7,7 @@ does so all the time.
 from __future__ import annotations
 
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping
 from typing import Final, Protocol
 
@@ -66,7 +66,7 @@ class Pipeline:
         self._recipients = recipients
         self._clock = clock
         self._decoders: dict[int, EventDecoder] = {}
-        self._ranks: dict[int, set[int]] = {}
+        self._ranks: defaultdict[int, set[int]] = defaultdict(set)
         self._told: dict[str, float] = {}
         self._of_chain: Counter[str] = Counter()
 
@@ -86,9 +86,9 @@ class Pipeline:
             self._drop(batch.dropped)
         # Ranks are told apart by their sockets; behind one that carries several, by what they say.
         rank = source * _RANKS_PER_SOURCE + (batch.data_parallel_rank or 0)
-        self._ranks.setdefault(source, set()).add(rank)
+        self._ranks[source].add(rank)
         deltas = self.chain.apply(batch.events, rank, batch.timestamp_us)
-        if self.chain.dropped != self._of_chain:
+        if self.chain.dropped.total() != self._of_chain.total():
             new = self.chain.dropped - self._of_chain
             self._of_chain = Counter(self.chain.dropped)
             self._drop(new)

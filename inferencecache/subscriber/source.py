@@ -33,8 +33,10 @@ MAX_REQUESTS: Final = 16
 """Requests for one repair; then holes are taken as they are."""
 
 _NUMBER: Final = struct.Struct(">Q")
+_BURST_SECONDS: Final = 0.02
+"""For which messages are taken before other work gets its turn; a turn costs as much as some messages."""
 _BURST: Final = 8
-"""Messages taken before other work gets its turn."""
+"""Batches of a replay taken before other work gets its turn."""
 _BUFFERED: Final = 64
 """Messages that may wait here, as a long prompt's takes hundreds of kilobytes; more of them wait at the engine."""
 _WATCHED: Final = (
@@ -134,12 +136,13 @@ class Source:
             await self._take_burst(sub)
 
     async def _take_burst(self, sub: zmq.Socket[bytes]) -> None:
-        for _ in range(_BURST):
+        now = asyncio.get_running_loop().time
+        end = now() + _BURST_SECONDS
+        while now() < end:
             message = received(sub)
             if message is None:
                 return
             await self._take(message)
-        await asyncio.sleep(0)
 
     async def _heard_of(self, event: Any, sub: zmq.Socket[bytes]) -> None:
         if event == zmq.EVENT_HANDSHAKE_SUCCEEDED:

@@ -3,11 +3,12 @@
 The sidecar may use 128 MiB, the interpreter and its libraries take half of that, and each block has to be known twice,
 by the engine's name and by our own. A dict spends some 250 bytes on a record: the boxed numbers, the tuple around them,
 and a share of the free places that a dict keeps when old entries go and new ones come. Here a record costs what it is
-wide, and a quarter more.
+wide, and three quarters more.
 
 Records lie side by side in buckets, which are byte strings, and are found by searching one for the key's bytes. The
 number of buckets is fixed: nothing is ever rehashed, so no block's arrival takes long. A bucket is short up to some
-hundred thousand records, and beyond, searching it is still done in C.
+hundred thousand records, and beyond, searching it is still done in C. What costs is the search, so there are buckets
+enough for most to have one record or two.
 
 Keys are digests, hence spread evenly already, and choose their bucket as they are.
 """
@@ -15,10 +16,12 @@ Keys are digests, hence spread evenly already, and choose their bucket as they a
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
-_BUCKETS: Final = 16_381  # a prime, so that keys that are multiples of something spread, too
+FEW: Final = 16_381
+MANY: Final = 32_749
+"""Numbers of buckets; primes, so that keys that are multiples of something spread, too."""
 _KEY_BYTES: Final = 8
 
 Record = tuple[int, ...]
@@ -31,20 +34,22 @@ class Table:
 
     Args:
         layout: one letter of the `struct` module per number of a record: `H`, `I` and `Q` are 16, 32 and 64 bits wide.
+        buckets: so many; as many as there will be records make all steps fast, a tenth of that does no harm.
 
     Attributes:
         size: the number of records.
     """
 
-    __slots__ = ("_buckets", "_entries", "_pack", "_unpack", "_width", "size")
+    __slots__ = ("_buckets", "_count", "_entries", "_pack", "_unpack", "_width", "size")
 
-    def __init__(self, layout: str) -> None:
+    def __init__(self, layout: str, buckets: int = MANY) -> None:
         entry = struct.Struct(f"<Q{layout}")
         self._pack = entry.pack
         self._entries = entry.iter_unpack
         self._unpack = struct.Struct(f"<{layout}").unpack_from
         self._width = entry.size
-        self._buckets = [b""] * _BUCKETS
+        self._buckets = [b""] * buckets
+        self._count = buckets
         self.size = 0
 
     def __iter__(self) -> Iterator[Record]:
@@ -54,16 +59,36 @@ class Table:
 
     def get(self, key: int) -> Record | None:
         """The record of a key, or None."""
-        bucket = self._buckets[key % _BUCKETS]
+        bucket = self._buckets[key % self._count]
         wanted = _pack_key(key)
         start = bucket.find(wanted)
         if start > 0 and start % self._width:
             start = self._find(bucket, wanted)
         return None if start < 0 else self._unpack(bucket, start + _KEY_BYTES)
 
+    def add(self, keys: Sequence[int], *columns: Iterable[int]) -> dict[int, Record]:
+        """Add many records, given as columns, but for those whose key has one already; no key may come twice.
+
+        Returns:
+            The records that were there, by the place of their key.
+        """
+        buckets, count = self._buckets, self._count
+        there: dict[int, Record] = {}
+        for place, (key, packed) in enumerate(zip(keys, map(self._pack, keys, *columns), strict=True)):
+            index = key % count
+            bucket = buckets[index]
+            if bucket:
+                if packed[:_KEY_BYTES] in bucket and (start := self._find(bucket, packed[:_KEY_BYTES])) >= 0:
+                    there[place] = self._unpack(bucket, start + _KEY_BYTES)
+                    continue
+                packed = bucket + packed
+            buckets[index] = packed
+        self.size += len(keys) - len(there)
+        return there
+
     def setdefault(self, *entry: int) -> Record | None:
         """Add an entry, which is a key and its record, if the key has none; otherwise the answer is the one it has."""
-        index = entry[0] % _BUCKETS
+        index = entry[0] % self._count
         bucket = self._buckets[index]
         packed = self._pack(*entry)
         if bucket:
@@ -78,7 +103,7 @@ class Table:
 
     def replace(self, *entry: int) -> None:
         """Change the record of a key that has one."""
-        index = entry[0] % _BUCKETS
+        index = entry[0] % self._count
         bucket = self._buckets[index]
         packed = self._pack(*entry)
         start = self._find(bucket, packed[:_KEY_BYTES])
@@ -86,7 +111,7 @@ class Table:
 
     def remove(self, key: int) -> None:
         """Remove the record of a key that has one."""
-        index = key % _BUCKETS
+        index = key % self._count
         bucket = self._buckets[index]
         start = self._find(bucket, _pack_key(key))
         self._buckets[index] = bucket[:start] + bucket[start + self._width :]

@@ -12,7 +12,7 @@ and adapter are not part of it; they select the partition of the index instead.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 
 from xxhash import xxh3_64_intdigest
@@ -21,7 +21,6 @@ SEED = 1337
 MAX_TOKEN_ID = 2**32 - 1
 
 _pack_link = struct.Struct("<QQ").pack
-_pack_key = struct.Struct(">Q").pack
 
 
 def content_hash(tokens: Sequence[int]) -> int:
@@ -49,16 +48,15 @@ def prefix_hashes(tokens: Sequence[int], block_size: int, parent: int | None = N
     encoded = _encoded(tokens)
     stride = block_size * 4
     hashes: list[int] = []
-    for start in range(0, len(encoded) - stride + 1, stride):
-        content = xxh3_64_intdigest(encoded[start : start + stride], SEED)
+    for (block,) in _cutter(stride)(encoded[: len(encoded) // stride * stride]):
+        content = xxh3_64_intdigest(block, SEED)
         parent = content if parent is None else xxh3_64_intdigest(_pack_link(parent, content), SEED)
         hashes.append(parent)
     return hashes
 
 
-def key(prefix_hash: int) -> bytes:
-    """A prefix hash as it travels: 8 bytes, big-endian (inside the construction integers are little-endian)."""
-    return _pack_key(prefix_hash)
+key: Callable[[int], bytes] = struct.Struct(">Q").pack
+"""A prefix hash as it travels: 8 bytes, big-endian (inside the construction integers are little-endian)."""
 
 
 def chain(tokens: Sequence[int], block_size: int) -> tuple[list[bytes], list[int]]:
@@ -67,7 +65,7 @@ def chain(tokens: Sequence[int], block_size: int) -> tuple[list[bytes], list[int
     Raises:
         ValueError: a token id is no unsigned 32-bit integer.
     """
-    keys = [_pack_key(prefix_hash) for prefix_hash in prefix_hashes(tokens, block_size)]
+    keys = [key(prefix_hash) for prefix_hash in prefix_hashes(tokens, block_size)]
     return keys, [block_size] * len(keys)
 
 
@@ -82,3 +80,9 @@ def _encoded(tokens: Sequence[int]) -> bytes:
 def _packer(tokens: int) -> Callable[..., bytes]:
     """Packs so many tokens; an engine's events have few different numbers of them."""
     return struct.Struct(f"<{tokens}I").pack
+
+
+@lru_cache(maxsize=64)
+def _cutter(size: int) -> Callable[[bytes], Iterator[tuple[bytes]]]:
+    """Cuts bytes into pieces of one size."""
+    return struct.Struct(f"{size}s").iter_unpack

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import grpc
 import pytest
 
-from inferencecache.subscriber.chain import Add, Clear, Evict
+from inferencecache.subscriber.chain import Add, Clear, Evict, Renew
 from inferencecache.subscriber.channel import Address, Channel
 from inferencecache.subscriber.delivery import Backoff, Delivery
 from inferencecache.subscriber.messages import Identity
@@ -83,6 +83,18 @@ async def serving() -> AsyncIterator[Server]:
         await server.stop(0)
 
 
+class CountingChannel(Channel):
+    """Remembers how many calls were made together."""
+
+    def __init__(self, *args: Any, **fields: Any) -> None:
+        super().__init__(*args, **fields)
+        self.together: list[int] = []
+
+    async def calls(self, path: str, messages: Sequence[bytes], within: float) -> list[bytes]:
+        self.together.append(len(messages))
+        return await super().calls(path, messages, within)
+
+
 @asynccontextmanager
 async def delivering(server: Server, holds: list[Add], **fields: Any) -> AsyncIterator[Delivery]:
     """A delivery at work; `holds` is what a resync finds."""
@@ -90,7 +102,7 @@ async def delivering(server: Server, holds: list[Add], **fields: Any) -> AsyncIt
     def held() -> Iterator[Add]:
         return iter(holds)
 
-    channel = Channel(Address("127.0.0.1", server.port), on_loss=lambda: made.look())
+    channel = CountingChannel(Address("127.0.0.1", server.port), on_loss=lambda: made.look())
     made = Delivery(channel, IDENTITY, held, window=0.01, backoff=Backoff(0.01, 0.05), **fields)
     task = asyncio.create_task(made.run())
     try:
@@ -172,9 +184,32 @@ async def test_many_evictions_are_told_one_by_one() -> None:
         await eventually(lambda: delivery.in_step)
         server.told.clear()
         delivery.put([Evict(number, "") for number in range(1500)], 5)
-        await eventually(lambda: delivery.in_step)
-        assert server.told == ["PREFIX_EVICTED"] * 1500
+        await eventually(lambda: delivery.in_step, within=60)
+        assert set(server.told) == {"PREFIX_EVICTED"}
+        assert len(server.told) >= 1500, "some are told again if the machine is too busy to answer in time"
         assert delivery.counts.evictions == 1500
+
+
+async def test_a_server_that_fails_is_told_fewer_at_a_time() -> None:
+    async with serving() as server, delivering(server, []) as delivery:
+        await eventually(lambda: delivery.in_step)
+        server.refusals = [grpc.StatusCode.UNAVAILABLE] * 2
+        together = cast(CountingChannel, delivery.channel).together
+        together.clear()
+        delivery.put([Evict(number, "") for number in range(600)], 5)
+        await eventually(lambda: delivery.in_step, within=60)
+        evictions = [calls for calls in together if calls > 1]
+        assert evictions[:2] == [512, 256]
+        assert max(evictions[2:]) <= 256
+
+
+async def test_when_everything_has_to_be_told_anew_the_server_is_told_all_that_is_held() -> None:
+    async with serving() as server, delivering(server, [A]) as delivery:
+        await eventually(lambda: delivery.in_step)
+        server.told.clear()
+        delivery.put([B, Renew()], 5)
+        await told(server, "ALL_CLEARED", [(16, 1)])
+        assert (delivery.counts.resyncs, delivery.counts.overflows) == (2, 0)
 
 
 async def test_a_clear_is_told_before_what_follows_it() -> None:

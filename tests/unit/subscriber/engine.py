@@ -6,12 +6,14 @@ It does random things, tells of them as real engines do, in either encoding, and
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from hypothesis import strategies as st
 from xxhash import xxh3_64_intdigest
 
+from inferencecache.subscriber.chain import Adds, Delta
 from inferencecache.subscriber.tiers import Tier
 from inferencecache.wire.fingerprint import prefix_hashes
 from tests.unit.wire.encodings import SHAPES, batch, cleared, map_batch, removed, stored
@@ -176,3 +178,8 @@ class Engine:
         if step.digest:
             return b"\xaa" * 24 + name.to_bytes(8, "big")
         return name - 2**64 if step.signed and name >= 2**63 else name
+
+
+def one_by_one(deltas: Iterable[Delta]) -> list[Delta]:
+    """The same, with additions that are told together one by one."""
+    return [each for delta in deltas for each in (delta if isinstance(delta, Adds) else (delta,))]

@@ -14,18 +14,29 @@ from inferencecache.subscriber.chain import (
     UNKNOWN_PARENT,
     UNMAPPED_ADAPTER,
     Add,
-    Chain,
+    Adds,
     Clear,
+    Delta,
     Evict,
+    Renew,
 )
+from inferencecache.subscriber.chain import Chain as BareChain
 from inferencecache.subscriber.tiers import Tier
-from inferencecache.wire.events import AllBlocksCleared, BlockRemoved, BlockStored
+from inferencecache.wire.events import AllBlocksCleared, BlockRemoved, BlockStored, Event
 from inferencecache.wire.fingerprint import prefix_hashes
+from tests.unit.subscriber.engine import one_by_one
 
 T1, T2, T3 = Tier
 SIZE = 2
 TOKENS = range(100, 140)
 PREFIXES = prefix_hashes(TOKENS, SIZE)
+
+
+class Chain(BareChain):
+    """With additions one by one, however they are told together."""
+
+    def apply(self, events: Sequence[Event], rank: int = 0, timestamp_us: int = 0) -> list[Delta]:
+        return one_by_one(super().apply(events, rank, timestamp_us))
 
 
 def stored(hashes: Sequence[int], first: int = 0, parent: int | None = None, **fields: Any) -> BlockStored:
@@ -50,6 +61,11 @@ def add(block: int, tier: Tier = T1, adapter: str = "") -> Add:
 
 def evict(block: int, adapter: str = "") -> Evict:
     return Evict(PREFIXES[block], adapter)
+
+
+def test_blocks_of_one_kind_that_continue_each_other_are_told_together() -> None:
+    events = [stored([1]), stored([2], 1, parent=1), stored([3], 2, parent=2, medium="CPU")]
+    assert BareChain().apply(events) == [Adds(PREFIXES[:2], range(SIZE, 3 * SIZE, SIZE), "", T1), add(2, T2)]
 
 
 def test_events_that_continue_each_other_give_the_same_keys_as_the_whole_sequence() -> None:
@@ -364,8 +380,23 @@ def test_clearing_one_rank_leaves_what_the_others_hold() -> None:
     chain = Chain()
     chain.apply([stored([1, 2])], rank=0)
     chain.apply([stored([5])], rank=1)
-    assert chain.apply([AllBlocksCleared()], rank=0) == [Clear(), add(0)]
+    assert chain.apply([AllBlocksCleared()], rank=0) == [Renew()]
+    assert list(chain.holds()) == [add(0)]
     assert chain.apply([AllBlocksCleared()], rank=0) == []
+    assert chain.clear(1) == [Clear()]
+
+
+def test_with_an_offload_tier_clearing_one_rank_leaves_what_left_the_gpu_of_the_others() -> None:
+    chain = Chain(offloads=True)
+    for rank, events in ((0, [stored([1]), removed(1)]), (1, [stored([2, 3]), removed(3)])):
+        chain.apply(events, rank, timestamp_us=7 + rank)
+    assert chain.apply([AllBlocksCleared()], rank=0) == [Renew()]
+    assert (list(chain.holds()), list(chain.moved())) == ([add(0)], [(add(1, T2), 8)])
+    chain.apply([removed(2)], rank=1, timestamp_us=9)
+    assert chain.apply([AllBlocksCleared()], rank=0) == [], "it had said nothing since"
+    chain.apply([stored([1]), removed(1)], rank=0, timestamp_us=10)
+    assert chain.clear(0) == [Renew()], "nothing is held, but the index knows what left the GPU"
+    assert sorted(since for _, since in chain.moved()) == [8, 9]
     assert chain.clear(1) == [Clear()]
 
 

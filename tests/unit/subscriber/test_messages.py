@@ -7,24 +7,29 @@ from hypothesis import strategies as st
 
 from inferencecache.subscriber.chain import Add
 from inferencecache.subscriber.messages import Identity
-from inferencecache.subscriber.outbox import PARCEL
+from inferencecache.subscriber.outbox import PARCEL, Additions, Key
 from inferencecache.subscriber.tiers import Tier
 from inferencecache.wire.fingerprint import key
 from inferencecache.wire.v1alpha1 import inferencecache_pb2 as pb
 
 IDENTITY = Identity("replica", "model", "tenant", "sglang")
+PREFIX_HASHES = st.sampled_from([0, 2**64 - 1, 2**63]) | st.integers(0, 2**64 - 1)
+TOKEN_COUNTS = st.sampled_from([16, 32, 2**31 - 1]) | st.integers(1, 2**31 - 1)
 ADDS = st.builds(
     Add,
-    st.sampled_from([0, 2**64 - 1, 2**63]) | st.integers(0, 2**64 - 1),
-    st.sampled_from([16, 32, 2**31 - 1]) | st.integers(1, 2**31 - 1),
+    PREFIX_HASHES,
+    TOKEN_COUNTS,
     st.sampled_from(["", "sql", "ÿ" * 70]),
     st.sampled_from(list(Tier)),
 )
 
 
-@given(st.lists(ADDS, max_size=20), st.integers(0, 2**62))
-def test_additions_are_read_as_they_were_meant(adds: list[Add], timestamp_us: int) -> None:
-    update = pb.CacheStateUpdate.FromString(IDENTITY.additions(adds, timestamp_us))
+KEYS = PREFIX_HASHES | st.tuples(PREFIX_HASHES, st.sampled_from(["sql", "ÿ" * 70]))
+
+
+@given(st.dictionaries(KEYS, TOKEN_COUNTS, max_size=20), st.sampled_from(list(Tier)), st.integers(0, 2**62))
+def test_additions_are_read_as_they_were_meant(entries: dict[Key, int], tier: Tier, timestamp_us: int) -> None:
+    update = pb.CacheStateUpdate.FromString(IDENTITY.additions(Additions(0, tier, timestamp_us, entries)))
     assert (update.replica_id, update.model_id, update.tenant_id, update.hash_scheme) == (
         "replica",
         "model",
@@ -33,7 +38,8 @@ def test_additions_are_read_as_they_were_meant(adds: list[Add], timestamp_us: in
     )
     assert update.timestamp_us == timestamp_us
     assert [(entry.prefix_hash, entry.token_count, entry.adapter_id, entry.tier) for entry in update.prefixes] == [
-        (key(add.prefix_hash), add.token_count, add.adapter, add.tier) for add in adds
+        (key(which[0]), tokens, which[1], tier) if isinstance(which, tuple) else (key(which), tokens, "", tier)
+        for which, tokens in entries.items()
     ]
 
 

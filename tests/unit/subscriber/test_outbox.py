@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inferencecache.subscriber.chain import Add, Clear, Delta, Evict
+from inferencecache.subscriber.chain import Add, Adds, Clear, Delta, Evict, Renew
 from inferencecache.subscriber.outbox import (
     PARCEL,
     SAME_TIME_US,
@@ -18,6 +18,7 @@ from inferencecache.subscriber.outbox import (
     Parcel,
 )
 from inferencecache.subscriber.tiers import Tier
+from tests.unit.subscriber.engine import one_by_one
 
 A, B, C = (Add(number, number * 16, "", Tier.T1) for number in (1, 2, 3))
 
@@ -53,7 +54,7 @@ def said(parcels: list[Parcel]) -> list[str]:
         elif isinstance(parcel, Evictions):
             lines.append("".join(f"-{names[prefix]}" for prefix in parcel.entries))
         else:
-            lines.append("+".join(f"{names[add.prefix_hash]}{int(add.tier)}" for add in parcel.entries.values()))
+            lines.append("+".join(f"{names[prefix]}{int(parcel.tier)}" for prefix in parcel.entries))
     return lines
 
 
@@ -72,6 +73,9 @@ def said(parcels: list[Parcel]) -> list[str]:
         ([A, gone(B), gone(A), A, B], ["a1", "-b-a", "a1+b1"]),
         ([A, Clear()], ["clear"]),
         ([A, Clear(), B], ["clear", "b1"]),
+        ([Adds([1, 2], [16, 32], "", Tier.T1), C], ["a1+b1+c1"]),
+        ([A, gone(B), Adds([3, 2], [48, 32], "", Tier.T1)], ["a1", "-b", "c1+b1"]),
+        ([slower(A), slower(B, Tier.T3), slower(C)], ["a2+c2", "b3"]),
     ],
 )
 def test_the_order_in_which_changes_are_told(deltas: list[Delta], expected: list[str]) -> None:
@@ -135,14 +139,21 @@ def test_parcels_are_bounded() -> None:
     outbox = Outbox()
     outbox.put([Add(number, 16, "", Tier.T1) for number in range(PARCEL + 1)], 1)
     assert [len(parcel.entries) for parcel in drained(outbox) if isinstance(parcel, Additions)] == [PARCEL, 1]
+    count = 2 * PARCEL + 5
+    outbox.put([Adds(range(count), range(16, 16 * count + 1, 16), "", Tier.T1)], 1)
+    parcels = [parcel.entries for parcel in drained(outbox) if isinstance(parcel, Additions)]
+    assert [len(entries) for entries in parcels] == [PARCEL, PARCEL, 5]
+    assert {key: tokens for entries in parcels for key, tokens in entries.items()} == {
+        number: 16 * (number + 1) for number in range(count)
+    }
 
 
 def test_an_overflow_throws_everything_away_until_the_reset() -> None:
     outbox = Outbox(capacity=2)
     outbox.put([A, B], 1)
-    assert not outbox.overflowed
+    assert not outbox.void
     outbox.put([C], 1)
-    assert outbox.overflowed
+    assert (outbox.void, outbox.overflows) == (True, 1)
     outbox.put([A], 1)
     assert (len(outbox), outbox.take()) == (0, None)
     outbox.reset()
@@ -150,11 +161,27 @@ def test_an_overflow_throws_everything_away_until_the_reset() -> None:
     assert said(drained(outbox)) == ["b1"]
 
 
+def test_when_everything_has_to_be_told_anew_all_of_it_is_thrown_away_until_the_reset() -> None:
+    outbox = Outbox()
+    outbox.put([A, gone(B), Renew(), C], 1)
+    assert (outbox.void, outbox.overflows, len(outbox), outbox.take()) == (True, 0, 0, None)
+    outbox.reset()
+    outbox.put([B], 1)
+    assert said(drained(outbox)) == ["b1"]
+
+
 _KEYS = st.tuples(st.integers(0, 3), st.sampled_from(["", "sql"]))
 _DELTAS = st.one_of(
+    st.builds(
+        lambda prefixes, adapter, tier: Adds(prefixes, [16] * len(prefixes), adapter, tier),
+        st.lists(st.integers(0, 3), unique=True),
+        st.sampled_from(["", "sql"]),
+        st.sampled_from(list(Tier)),
+    ),
     st.builds(lambda key, tier: Add(key[0], 16, key[1], tier), _KEYS, st.sampled_from(list(Tier))),
     st.builds(lambda key: Evict(*key), _KEYS),
     st.just(Clear()),
+    st.just(Renew()),
 )
 _STEPS = st.lists(st.tuples(st.lists(_DELTAS, max_size=4), st.integers(0, 3), st.booleans()), max_size=12)
 
@@ -173,17 +200,20 @@ def test_who_follows_the_parcels_knows_what_was_put(steps: list[tuple[list[Delta
             for key in parcel.entries:
                 told.pop(key, None)
         else:
-            told.update({key: add.tier for key, add in parcel.entries.items()})
+            told.update(dict.fromkeys(parcel.entries, parcel.tier))
 
     for number, (deltas, parcels, lost) in enumerate(steps):
         outbox.put(deltas, number)
-        for delta in deltas:
+        for delta in one_by_one(deltas):
             if isinstance(delta, Add):
                 truth[key_of(delta)] = delta.tier
             elif isinstance(delta, Evict):
                 truth.pop(key_of(delta), None)
-            else:
+            elif isinstance(delta, Clear):
                 truth.clear()
+        if outbox.void:
+            outbox.reset()
+            told = dict(truth)
         for _ in range(parcels):
             parcel = outbox.take()
             if parcel is None:

@@ -6,7 +6,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from inferencecache.fakeengine.encoding import Encoding, encode
-from inferencecache.subscriber.chain import Add, Chain, Clear, Delta
+from inferencecache.subscriber.chain import Adds, Chain, Clear, Delta
 from inferencecache.subscriber.pipeline import UNDECODABLE, Pipeline
 from inferencecache.wire.events import AllBlocksCleared, BlockRemoved, BlockStored
 
@@ -45,7 +45,7 @@ def test_each_recipient_is_told_what_changed_and_when(encoding: Encoding) -> Non
     it.batch(0, encode([BlockRemoved([9])], encoding, ts=2.5))
     it.batch(0, encode([BlockRemoved([1])], encoding, ts=3.5))
     assert one.told == other.told
-    assert [(type(deltas[0]).__name__, us) for deltas, us in one.told] == [("Add", 1_500_000), ("Evict", 3_500_000)]
+    assert [(type(deltas[0]).__name__, us) for deltas, us in one.told] == [("Adds", 1_500_000), ("Evict", 3_500_000)]
 
 
 def test_ranks_are_told_apart_by_their_sockets_and_by_what_they_say() -> None:
@@ -68,7 +68,7 @@ def test_a_source_that_held_nothing_voids_nothing() -> None:
     it.void(0)
     it.batch(1, encode([STORED], Encoding.MAP))
     it.void(0)
-    assert recorder.kinds() == ["Add"]
+    assert recorder.kinds() == ["Adds"]
 
 
 def test_what_is_left_out_is_counted_each_time_and_said_now_and_then() -> None:
@@ -96,5 +96,5 @@ def test_a_bad_batch_does_not_keep_the_next_one_out() -> None:
     it.batch(0, encode([STORED], Encoding.ARRAY)[:-3])
     it.batch(0, encode([STORED], Encoding.ARRAY))
     ((deltas, timestamp_us),) = recorder.told
-    assert isinstance(deltas[0], Add)
+    assert isinstance(deltas[0], Adds)
     assert timestamp_us == 0

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 import random
+from itertools import repeat
 
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from inferencecache.subscriber.table import Table
+from inferencecache.subscriber.table import MANY, Table
 
 # Few buckets (keys that differ by multiples of their number), and values that look like keys.
-KEYS = st.integers(0, 6).map(lambda number: number * 16_381 * 2**20 + 5) | st.sampled_from(
-    [0, 1, 2**64 - 1, 2**56, 256]
-)
+KEYS = st.integers(0, 6).map(lambda number: number * MANY * 2**20 + 5) | st.sampled_from([0, 1, 2**64 - 1, 2**56, 256])
 WIDE = KEYS | st.integers(0, 2**64 - 1)
 
 
@@ -27,6 +27,13 @@ class Machine(RuleBasedStateMachine):
     def setdefault(self, key: int, wide: int, middle: int, narrow: int) -> None:
         assert self.table.setdefault(key, wide, middle, narrow) == self.model.get(key)
         self.model.setdefault(key, (wide, middle, narrow))
+
+    @rule(keys=st.lists(KEYS, unique=True), wide=WIDE)
+    def add(self, keys: list[int], wide: int) -> None:
+        there = {place: self.model[key] for place, key in enumerate(keys) if key in self.model}
+        assert self.table.add(keys, repeat(wide), itertools.count(), repeat(7)) == there
+        for place, key in enumerate(keys):
+            self.model.setdefault(key, (wide, place, 7))
 
     @rule(key=KEYS, wide=WIDE)
     def replace(self, key: int, wide: int) -> None:
@@ -57,7 +64,7 @@ TestTable = Machine.TestCase
 @given(st.integers(0, 2**64 - 1), st.integers(2, 7))
 def test_a_key_whose_bytes_stand_across_two_records_is_not_found(key: int, offset: int) -> None:
     """In one bucket, the first record ends as the key begins, and the second one's key begins as it ends."""
-    raw, buckets = key.to_bytes(8, "little"), 16_381
+    raw, buckets = key.to_bytes(8, "little"), MANY
     head = int.from_bytes(raw[offset:], "little")
     shift = 8 * (8 - offset)
     second = head + ((key - head) * pow(2**shift, -1, buckets) % buckets << shift)
