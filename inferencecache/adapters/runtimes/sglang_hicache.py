@@ -81,9 +81,14 @@ class SGLangHiCache:
                 raise InjectionError(message)
         integration = backend.spec.integration
         overrides = (integration and integration.engine_overrides) or EngineOverrides()
-        touched = {token.flag for token in tokens(overrides.args or ())} | set(overrides.suppress_args or ())
+        added = {token.flag for token in tokens(overrides.args or ())}
+        touched = added | set(overrides.suppress_args or ())
         if reserved := sorted(touched & set(self.reserved_args())):
             raise InjectionError(f"spec.integration.engineOverrides touches {', '.join(reserved)}: use spec.hiCache")
+        if others := sorted(added & set(_LMCACHE_FLAGS)):  # the Pod would be refused when it is admitted again
+            raise InjectionError(
+                f"spec.integration.engineOverrides adds {', '.join(others)}: LMCache and HiCache exclude each other"
+            )
         return _flags(backend.spec.hi_cache)
 
 

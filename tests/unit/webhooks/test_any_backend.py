@@ -34,7 +34,18 @@ _DASHED_VALUE = {
 """Admission refuses it (V47), so only an object that was stored past it says this."""
 
 
+_BOTH_CACHES = {
+    "runtime": "SGLang",
+    "type": "SGLangHiCache",
+    "engineSelector": {"matchLabels": {"app": "engine"}},
+    "hiCache": {"sizeGB": 8},
+    "integration": {"engineOverrides": {"args": ["--enable-lmcache"]}},
+}
+"""Admission lets it pass, as the flag is not one of HiCache's own."""
+
+
 @given(st.one_of(likely_specs(), specs()), _KERNELS, _PODS)
+@example(_BOTH_CACHES, "auto", engine_pod())
 @example(_DASHED_VALUE, "off", engine_pod("vllm", args=["--model", "m"]))
 @settings(max_examples=300)
 def test_nothing_raises_and_wiring_converges(spec: dict[str, Any], kernels: str, pod: dict[str, Any]) -> None:
