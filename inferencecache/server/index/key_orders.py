@@ -9,7 +9,7 @@ of a key goes, it looks at all others. So once every hold that was there at the 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterator
 from itertools import chain
 from typing import Final
 
@@ -17,6 +17,7 @@ from inferencecache.server.index.oldest_first import OldestFirst, Source
 from inferencecache.server.index.partition import Partition
 from inferencecache.server.index.recency import Recency, seen_us
 
+_HOLDS_PER_PARTITION: Final = 16
 _NO_TIER: Final = 1  # a recency of keys is asked for instants only
 
 
@@ -95,9 +96,12 @@ class KeyOrder(Source):
 class KeyOrders:
     """The orders of all of a tenant's partitions, as one."""
 
-    def __init__(self, partitions: Iterable[Partition]) -> None:
+    def __init__(self, partitions: Iterator[Partition]) -> None:
+        """`partitions` gives those that are there already, when they are asked for: there may be thousands."""
         self._queue: OldestFirst[KeyOrder] = OldestFirst()
-        self._unmerged = [self.add(partition) for partition in partitions]
+        self._coming = partitions
+        self._merging: KeyOrder | None = None
+        self.made = False
 
     def add(self, partition: Partition) -> KeyOrder:
         """Keep the order of one more partition."""
@@ -114,18 +118,27 @@ class KeyOrders:
         return [recency]
 
     def merge(self, most: int) -> int:
-        """Go on with making the orders, by about `most` holds; returns how many they were."""
+        """Go on with making the orders, by about `most` holds; returns how many they were. `made` says when it is done,
+        and `oldest` can be asked."""
         met = 0
-        while self._unmerged and met < most:
-            met += self._unmerged[-1].merge(most - met)
-            if self._unmerged[-1].made:
-                self._unmerged.pop()
+        while met < most and not self.made:
+            if self._merging is None:
+                met += self._begin()
+            else:
+                met += self._merging.merge(most - met)
+                if self._merging.made:
+                    self._merging = None
         return met
 
-    @property
-    def made(self) -> bool:
-        """Whether `oldest` can be asked."""
-        return not self._unmerged
+    def _begin(self) -> int:
+        """Begin with the next partition that has no order yet; returns how many holds could be met meanwhile."""
+        partition = next(self._coming, None)
+        if partition is None:
+            self.made = True
+            return 0
+        if partition.key_order is None and not partition.abandoned:
+            self._merging = self.add(partition)
+        return _HOLDS_PER_PARTITION
 
     def oldest(self) -> tuple[KeyOrder, bytes] | None:
         """The next key to go, and the order it is in; None when there are no keys."""

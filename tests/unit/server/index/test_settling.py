@@ -180,6 +180,19 @@ def test_a_quota_waits_for_no_replica_of_another_tenant() -> None:
     assert len(filled.has(*MANY, scope=SCOPE._replace(tenant="t"))) == 2
 
 
+def test_thousands_of_models_are_not_ordered_in_one_step() -> None:
+    scopes = [SCOPE._replace(model=f"m{number}") for number in range(3000)]
+    filled = Filled(*(report("r", MANY[:1], ago=number, scope=scope) for number, scope in enumerate(scopes)))
+    filled.rules.quotas["team"] = 1000
+    filled.ingest(report("r", stats=HALF))
+    begun = [each for each in filled.index._tree.tenants["team"].partitions() if each.key_order is not None]
+    assert len(begun) < 500
+    filled.ingest(report("new", MANY[:1], ago=-1, scope=SCOPE._replace(model="new")))
+    settled(filled)
+    assert {row.index_entries for row in filled.index.snapshot().tenants} == {1000}
+    assert [scope for scope in scopes if filled.index.serving(scope)] == scopes[:999]
+
+
 @pytest.mark.parametrize("seed", range(6))
 def test_an_order_of_keys_is_right_whatever_happens_while_it_is_made(
     seed: int, monkeypatch: pytest.MonkeyPatch
