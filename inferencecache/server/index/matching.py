@@ -17,7 +17,7 @@ from typing import Final
 from inferencecache.server.index.partition import Partition
 from inferencecache.server.index.ranking import Found, Moment
 from inferencecache.server.index.recency import Recency, first_stamp, seen_us, tier_of
-from inferencecache.server.index.sequences import SHORTEST, pack
+from inferencecache.server.index.sequences import SHORTEST, WIDTH, pack
 
 TURN: Final = 1 << 14
 """Blocks looked for, counted for each replica: a few milliseconds."""
@@ -126,9 +126,9 @@ def _leaps(recency: Recency, blocks: Sequence[bytes], packed: bytes) -> tuple[in
     """As `_steps`, by sequences where there are any."""
     held, sequences = recency.stamps, recency.sequences
     assert sequences is not None
-    at, number = 0, len(blocks)
+    at, number = 0, len(packed) // WIDTH
     stamps: set[int] = set()
-    while at < number and (stamp := held.get(blocks[at])) is not None:
+    while at < number and (stamp := held.get(packed[at * WIDTH : (at + 1) * WIDTH])) is not None:
         together = sequences.run(stamp, packed, at)
         if together:
             stamps.add(stamp)

@@ -78,17 +78,20 @@ class Sequences:
         sequence = self._packed.get(stamp)
         if sequence is None:
             return 0
-        start = _find(sequence, packed[at * WIDTH : (at + 1) * WIDTH])
+        here = at * WIDTH
+        start = sequence.find(packed[here : here + WIDTH])
+        if start % WIDTH:
+            start = _find_further(sequence, packed[here : here + WIDTH], start)
         if start < 0:
             return 0
-        size = min(len(sequence) - start, len(packed) - at * WIDTH)
-        mine, asked = sequence[start : start + size], packed[at * WIDTH : at * WIDTH + size]
-        return size // WIDTH if mine == asked else _common(mine, asked)
+        size = min(len(sequence) - start, len(packed) - here)
+        if not sequence.startswith(packed[here : here + size], start):
+            size = _common(sequence, start, packed, here)
+        return size // WIDTH
 
 
-def _find(sequence: bytes, block: bytes) -> int:
-    """Where a block begins; negative if it is not there, or hard to tell."""
-    start = sequence.find(block)
+def _find_further(sequence: bytes, block: bytes, start: int) -> int:
+    """Where a block begins that is found at `start`, across two others; negative: nowhere, or it is hard to tell."""
     for _ in range(_MISALIGNED):
         if start < 0 or not start % WIDTH:
             return start
@@ -96,12 +99,12 @@ def _find(sequence: bytes, block: bytes) -> int:
     return -1
 
 
-def _common(left: bytes, right: bytes) -> int:
-    """How many leading blocks of two sequences are the same, where not all are."""
-    start = 0
-    while left[start : start + _WINDOW] == right[start : start + _WINDOW]:
+def _common(left: bytes, start: int, right: bytes, here: int) -> int:
+    """How many bytes are the same from two places on, up to a difference that there is."""
+    first = start
+    while left.startswith(right[here : here + _WINDOW], start):
         start += _WINDOW
-    window = slice(start, start + _WINDOW)
-    difference = int.from_bytes(left[window], "little") ^ int.from_bytes(right[window], "little")
-    first_bit = (difference & -difference).bit_length() - 1
-    return (start + first_bit // 8) // WIDTH
+        here += _WINDOW
+    mine = int.from_bytes(left[start : start + _WINDOW], "little")
+    difference = mine ^ int.from_bytes(right[here : here + _WINDOW], "little")
+    return start - first + ((difference & -difference).bit_length() - 1) // 8

@@ -35,6 +35,7 @@ def compare_short_chains(patch: Callable[[object, str, int], None]) -> None:
     """Have the index compare at once (see `sequences`) what is much shorter than what would be worth it."""
     patch(sequences, "WIDTH", 2)
     patch(sequences, "SHORTEST", 2)
+    patch(matching, "WIDTH", 2)
     patch(matching, "SHORTEST", 2)
     patch(matching, "LONG", 2)
     patch(matching, "STRETCH", 2)
