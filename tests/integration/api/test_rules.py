@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from inferencecache.adapters.registry import Settings, load_adapters
 from inferencecache.api import CacheBackend, CachePolicy, CacheTenant
 from inferencecache.api.model import CustomObject
 from inferencecache.api.schema import apply_defaults, prune, render_crd
@@ -17,6 +18,8 @@ from inferencecache.kube.client import Client
 from inferencecache.kube.envtest import ControlPlane, install_crds
 from inferencecache.kube.errors import ApiError, Invalid, NotFound
 from inferencecache.kube.resource import Key, ResourceType, path_of
+from inferencecache.webhooks.injection import Outcome, inject
+from inferencecache.webhooks.pods import view_of
 from tests.integration.api.installed import install_once
 from tests.integration.api.laxer import without_rules
 from tests.integration.kube.waiting import eventually
@@ -69,6 +72,26 @@ async def test_what_the_operator_answers_can_be_stored_and_restored(
     server: Client, namespace: str, row: str, spec: Spec
 ) -> None:
     assert await refusal(server, manifest(CacheBackend, namespace, spec)) == set()
+
+
+async def test_a_stored_backend_that_admission_would_refuse_leaves_its_pod_as_it_came(
+    server: Client, namespace: str
+) -> None:
+    """Spec 04 §4.1 and §5, decision A6: from the object as the API server stores it to the answer to its Pod."""
+    runtimes, _ = load_adapters()
+    labels = {"app": "sglang"}
+    metadata = {"name": "engine", "namespace": namespace, "labels": labels}
+    pod = {"metadata": metadata, "spec": {"containers": [{"name": "sglang", "image": "sglang:1"}]}}
+    refused = {"V24", "V25", "V26", "V28", "V31", "V33", "V34", "A6"}
+    for row, spec in [one for one in ANSWERED if one[0] in refused]:
+        obj = manifest(CacheBackend, namespace, {**spec, "engineSelector": {"matchLabels": labels}})
+        await server.create(obj)
+        backend = await server.get(CacheBackend, Key(namespace, "kv"))
+        done = inject(pod, view_of(pod), namespace, [backend], runtimes, Settings("subscriber:1"))
+        assert (done.outcome, done.backend) == (Outcome.UNWIRED, f"{namespace}/kv"), row
+        assert done.pod is pod, row
+        assert done.reason in ("rejected", "no_adapter"), row
+        await server.delete(CacheBackend.resource, Key(namespace, "kv"))
 
 
 async def test_a_lifetime_is_the_webhooks_to_judge(server: Client, namespace: str) -> None:
