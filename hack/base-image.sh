@@ -51,7 +51,7 @@ cleanup() {
   if [ -n "$unpacking" ]; then
     kill -TERM -- "-$unpacking" 2>/dev/null || true
     wait "$unpacking" 2>/dev/null || true
-    umount --quiet "$work/root/proc" "$work/root/sys" || true # mounted while packages are configured
+    umount "$work/root/proc" "$work/root/sys" 2>/dev/null || true # mounted while packages are configured
   fi
   rm -rf --one-file-system "$work"
 }

@@ -21,7 +21,7 @@ from hack.onenode.cluster import Cluster
 from hack.onenode.processes import ClusterError
 
 ROOT: Final = Path(__file__).parent.parent
-GRACE_SECONDS: Final = 60
+GRACE_SECONDS: Final = 45
 
 
 def main(arguments: list[str]) -> int:
@@ -44,38 +44,38 @@ def _run(arguments: list[str]) -> int:
     if not kept:  # said before the images are built, which takes a while
         requirements.require(requirements.of_a_cluster(cluster.layout), requirements.CLUSTER_PROGRAMS, _say)
     with docker.daemon(cluster.layout.folder.with_name("dockerd.log"), _say):
-        environment = {**os.environ, "BASE": _base_image()}
-        if _call([str(ROOT / "hack" / "build-image.sh")], environment):
+        status, names = _call([str(ROOT / "hack" / "base-image.sh")], os.environ, stdout=subprocess.PIPE)
+        if status:
+            raise ClusterError("there is no image to take Python from")
+        environment = {**os.environ, "BASE": names.split()[-1]}
+        status, _ = _call([str(ROOT / "hack" / "build-image.sh")], environment)
+        if status:
             raise ClusterError("the images could not be built")
         try:
             cluster.up()
-            return _call([sys.executable, "-m", "pytest", "e2e", *arguments], environment)
+            status, _ = _call([sys.executable, "-m", "pytest", "e2e", *arguments], environment)
+            return status
         finally:
             _undisturbed()
             if not kept:
                 cluster.down()
 
 
-def _base_image() -> str:
-    done = subprocess.run([ROOT / "hack" / "base-image.sh"], stdout=subprocess.PIPE, text=True, check=False)
-    if done.returncode:
-        raise ClusterError("there is no image to take Python from")
-    return done.stdout.split()[-1]
-
-
-def _call(command: list[str], environment: Mapping[str, str]) -> int:
-    """Its exit code. When this process is interrupted, so is the command, and it has a while to clean up."""
-    child = subprocess.Popen(command, cwd=ROOT, env=environment)
+def _call(command: list[str], environment: Mapping[str, str], *, stdout: int | None = None) -> tuple[int, str]:
+    """Its exit code and output. When this process is interrupted, so is the command, and it has a while to clean up."""
+    child = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=stdout, text=True)
     try:
-        return child.wait()
+        output, _ = child.communicate()
     except SystemExit:
-        child.send_signal(signal.SIGINT)
-        try:
-            child.wait(GRACE_SECONDS)
-        except subprocess.TimeoutExpired:
-            child.kill()
-            child.wait()
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGKILL):
+            child.send_signal(number)
+            try:
+                child.wait(GRACE_SECONDS)
+                break
+            except subprocess.TimeoutExpired:
+                continue
         raise
+    return child.returncode, output or ""
 
 
 def _interrupted(number: int, _frame: object) -> None:
