@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Sequence
+from typing import Annotated, Any
 
 import typer
 
 from inferencecache.cli.output import Format, to_json, to_yaml_stream, unified_diff
 from inferencecache.cli.settings import POOL_NAMESPACE
-
-if TYPE_CHECKING:
-    from inferencecache.api import CacheBackend
-    from inferencecache.api.kvcachechain import Chain
-    from inferencecache.cli.documents import Document
 
 
 def inject(
@@ -45,16 +40,20 @@ def inject(
     from inferencecache.adapters.registry import Settings, load_adapters
     from inferencecache.api import CacheBackend
     from inferencecache.cli.offline import DEFAULT_NAMESPACE, fail, load_or_fail, objects_of
+    from inferencecache.cli.offline_pools import chains, on_pool
     from inferencecache.controllers.cachebackend.published import as_published
     from inferencecache.webhooks import injection, kvcache_injection
     from inferencecache.webhooks.pods import UnreadablePod, view_of
 
     documents = load_or_fail(filename)
     runtimes, storage = load_adapters()
-    chain_of = _chains(documents, kv_cache_namespace)
-    backends = [
-        _on_pool(as_published(backend, runtimes, storage), chain_of) for backend in objects_of(CacheBackend, documents)
-    ]
+    chain_of = chains(documents, kv_cache_namespace)
+    backends = []
+    for declared in objects_of(CacheBackend, documents):
+        backend, why = on_pool(as_published(declared, runtimes, storage), chain_of)
+        if why:
+            typer.echo(f"CacheBackend {backend.metadata.namespace}/{backend.metadata.name}: {why}", err=True)
+        backends.append(backend)
     pods = [document for document in documents if (document.manifest["apiVersion"], document.kind) == ("v1", "Pod")]
     if not pods:
         fail(f"no Pod in {', '.join(filename)}")
@@ -91,42 +90,6 @@ def inject(
     sys.stdout.write(_shown(results, output))
     if refused:
         raise typer.Exit(1)
-
-
-def _chains(documents: Sequence[Document], pool_namespace: str) -> Callable[[str, str], Chain]:
-    """What the Bindings among the documents lead to, as far as that is among them, once all of it is served."""
-    from inferencecache.api import KVCacheBackend, KVCachePool, KVCachePoolBinding
-    from inferencecache.api.kvcachechain import Chain
-    from inferencecache.cli.offline import objects_of
-    from inferencecache.controllers.kvcachepool.published import as_served
-
-    bindings = {(one.metadata.namespace, one.metadata.name): one for one in objects_of(KVCachePoolBinding, documents)}
-    pools = {one.metadata.name: one for one in objects_of(KVCachePool, documents)}
-    backends = {one.metadata.name: one for one in objects_of(KVCacheBackend, documents)}
-
-    def chain_of(namespace: str, name: str) -> Chain:
-        binding = bindings.get((namespace, name))
-        pool = pools.get(binding.pool) if binding is not None else None
-        backend = backends.get(pool.backend or "") if pool is not None else None
-        if pool is not None and backend is not None:
-            pool = as_served(pool, backend, pool_namespace)
-        return Chain(binding, pool, backend)
-
-    return chain_of
-
-
-def _on_pool(backend: CacheBackend, chain_of: Callable[[str, str], Chain]) -> CacheBackend:
-    """A backend on a pool with the address that the pool gives it; where it gives none, stderr says why."""
-    from inferencecache.controllers.cachebackend.pool import PoolChain, offer
-
-    if not backend.pool_binding or backend.status.endpoint:
-        return backend
-    chain = chain_of(backend.metadata.namespace, backend.pool_binding)
-    found = offer(PoolChain(backend, chain.binding, chain.pool))
-    if not found.endpoint:
-        name = f"CacheBackend {backend.metadata.namespace}/{backend.metadata.name}"
-        typer.echo(f"{name}: {found.ready.reason}: {found.ready.message}", err=True)
-    return backend.model_copy(update={"status": backend.status.model_copy(update={"endpoint": found.endpoint})})
 
 
 def _shown(results: Sequence[tuple[dict[str, Any], dict[str, Any]]], output: Format) -> str:

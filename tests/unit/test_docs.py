@@ -50,7 +50,7 @@ HAND_WRITTEN = [page for page in PAGES if GENERATED not in page.read_text()]
 # Flags of other programs that pages name, by the program.
 FLAGS_OF_OTHERS = {
     "docker": "build-arg",
-    "kubectl": "all all-namespaces audience from-literal prune server-side subresource type",
+    "kubectl": "all all-namespaces audience from-literal ignore-not-found prune server-side subresource type",
     "kubectl krew": "archive manifest",
     "helm": "create-namespace set",
     "pytest": "hypothesis-profile",

@@ -24,7 +24,9 @@ from inferencecache import __version__
 from inferencecache.adapters.registry import Settings, load_adapters
 from inferencecache.api import CacheBackend
 from inferencecache.cli.documents import load
+from inferencecache.cli.install import POOL_NAMESPACE
 from inferencecache.cli.offline import DEFAULT_NAMESPACE, objects_of
+from inferencecache.cli.offline_pools import chains, on_pool
 from inferencecache.cli.output import to_yaml_stream, unified_diff
 from inferencecache.cli.reference.markdown import GENERATED, fenced, table
 from inferencecache.controllers.cachebackend.children import children_for
@@ -94,7 +96,7 @@ def _children(path: Path, engines: Path) -> str:
 def _pod(path: Path, engines: Path) -> str:
     """How an engine Pod changes."""
     runtimes, storage = load_adapters()
-    backend = as_published(_backend(path), runtimes, storage)
+    backend, _ = on_pool(as_published(_backend(path), runtimes, storage), chains(load([str(path)]), POOL_NAMESPACE))
     engine = runtimes.select(backend.runtime_id, backend).engine_container_name()
     (document,) = load([str(engines / f"engine-{engine}.yaml")])
     before = _labelled(document.manifest, backend.selector)
