@@ -43,8 +43,8 @@ class OwnWrites(Generic[K]):
         del self._written[key]
         return self._informer.get(key)
 
-    def wrote(self, obj: K) -> None:
-        """Remember what a write answered."""
+    def answered(self, obj: K) -> None:
+        """Remember what the API server answered to a write, or to the read after one that it refused."""
         key = Key.of(obj)
         cached = self._informer.get(key)
         if cached is None or _is_older(cached, obj):

@@ -201,7 +201,7 @@ class Actor:
             return None
 
     def _wrote(self, kind: type[Kind], child: Manifest) -> Manifest:
-        self._known[kind].wrote(msgspec.convert(child, kind))
+        self._known[kind].answered(msgspec.convert(child, kind))
         return child
 
     def _owned(self, kind: type[Kind], backend: CacheBackend) -> Manifest | None:

@@ -11,6 +11,7 @@ outcome, or a deadline has passed without one, the pass publishes nothing and th
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Final
@@ -170,8 +171,11 @@ class CacheBackendReconciler:
         except NotFound:
             return False
         except Conflict:
+            # Else the next pass would run into the same for as long as a dead watch goes unnoticed.
+            with suppress(NotFound):
+                self._written.answered(await self._client.get(CacheBackend, key))
             return None
-        self._written.wrote(CacheBackend.decode(written))
+        self._written.answered(CacheBackend.decode(written))
         return True
 
 

@@ -88,7 +88,7 @@ class PolicyFiles:
             refused.retry_within = error.retry_within
             raise refused from error
         if written is not None:
-            self._known.wrote(msgspec.convert(written, ConfigMap))
+            self._known.answered(msgspec.convert(written, ConfigMap))
         elif latest is not None:
             # Rendering thousands of tenants and comparing them takes a while, and siblings come one after another.
             self._settled[key] = state

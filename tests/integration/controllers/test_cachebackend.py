@@ -172,6 +172,8 @@ async def test_a_status_takes_back_nothing_that_was_said_since_it_was_decided(cl
     manager.stop()
     await running
     assert "SaidByOthers" in {one.type for one in (await client.get(CacheBackend, key)).status.conditions or ()}
+    path = path_of(CacheBackend.resource, namespace, "kv")
+    assert interfering.asked[f"PATCH {path}/status"] == 2, "one is refused, and the next knows why"
 
 
 @pytest.mark.parametrize("fate", ["gone", "leaving", "namesake"])

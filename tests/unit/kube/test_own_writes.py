@@ -62,7 +62,7 @@ def test_the_newest_copy_is_seen_however_far_the_watch_is_behind(steps: list[str
             case "ours":
                 written = world.write()
                 ours = version(written)
-                world.subject.wrote(written)
+                world.subject.answered(written)
             case "theirs":
                 world.write()
             case "delete":
@@ -84,13 +84,13 @@ def test_a_write_that_the_watch_was_faster_than_is_not_remembered() -> None:
     world = Lagging()
     written = world.write()
     world.deliver()
-    world.subject.wrote(written)
+    world.subject.answered(written)
     assert len(world.subject) == 0
 
 
 def test_what_the_watch_never_tells_of_is_not_believed_for_long() -> None:
     world = Lagging()
-    world.subject.wrote(world.write())
+    world.subject.answered(world.write())
     assert world.subject.get(KEY) == world.live
     world.now += BELIEVED_FOR.total_seconds()
     assert world.subject.get(KEY) is None
