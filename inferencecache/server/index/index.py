@@ -410,7 +410,8 @@ class PrefixIndex:
             work += orders.merge(most - work)
             if orders.made:
                 work += self._evict_keys(tenant, tenant.keys - allowed, most, brought)
-        if tenant.keys > allowed:
+        # Where nothing could be done, trying again would find the same.
+        if work and tenant.keys > allowed:
             self._over_quota[name] = None
         return work
 
