@@ -3,12 +3,12 @@
 The sidecar may use 128 MiB, the interpreter and its libraries take half of that, and each block has to be known twice,
 by the engine's name and by our own. A dict spends some 250 bytes on a record: the boxed numbers, the tuple around them,
 and a share of the free places that a dict keeps when old entries go and new ones come. Here a record costs what it is
-wide, and three quarters more.
+wide, and half as much again.
 
 Records lie side by side in buckets, which are byte strings, and are found by searching one for the key's bytes. The
 number of buckets is fixed: nothing is ever rehashed, so no block's arrival takes long. A bucket is short up to some
-hundred thousand records, and beyond, searching it is still done in C. What costs is the search, so there are buckets
-enough for most to have one record or two.
+hundred thousand records, and beyond, searching it is still done in C. As the search is most of what a step costs, there
+are buckets enough to have three of a hundred thousand records each.
 
 Keys are digests, hence spread evenly already, and choose their bucket as they are.
 """
@@ -34,7 +34,7 @@ class Table:
 
     Args:
         layout: one letter of the `struct` module per number of a record: `H`, `I` and `Q` are 16, 32 and 64 bits wide.
-        buckets: so many; as many as there will be records make all steps fast, a tenth of that does no harm.
+        buckets: how many; a third of the records is a good number.
 
     Attributes:
         size: the number of records.
