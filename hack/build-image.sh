@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Builds both images of the Dockerfile, and says how large they are and how long a process in them takes to start.
+# Builds both images of the Dockerfile, and says how large they are, what digest their content has, which is the same
+# whenever a commit is built from the same base, and how long a process in them takes to start.
 #
 #   hack/build-image.sh          $BASE: the image to take Python from, else what hack/base-image.sh finds; $DOCKER: the client
 set -euo pipefail
@@ -26,5 +27,6 @@ started() { # ARGUMENTS: seconds from `docker run` to the process's end, three t
 
 bytes=$("$docker" image inspect --format '{{.Size}}' "inferencecache:$version")
 printf '\ninferencecache:%s and inferencecache-subscriber:%s, %d MB, shared\n' "$version" "$version" $((bytes / 1000000))
+printf 'content: %s\n' "$("$docker" image inspect --format '{{join .RootFS.Layers " "}}' "inferencecache:$version")"
 printf 'start to end of --version:%s\n' "$(started "inferencecache:$version" --version)"
 printf 'of kvevent-subscriber --help:%s\n' "$(started "inferencecache-subscriber:$version" --help)"
