@@ -85,10 +85,11 @@ def _first_block(body: bytes) -> int | None:
     """Where the first block hash stands, behind numbers and short strings; `None` if that is not so simple."""
     at, end = 0, len(body)
     while at < end - 1 and body[at] != _TAG[0]:
-        kind, at = body[at] & 7, at + 1
+        tag, at = body[at], at + 1
+        kind = tag & 7 if tag < _CONTINUES else None
         if kind == _DELIMITED and body[at] < _CONTINUES:
             at += 1 + body[at]
-        elif kind == _VARINT and body[at - 1] < _CONTINUES:
+        elif kind == _VARINT:
             while at < end - 1 and body[at] >= _CONTINUES:
                 at += 1
             at += 1

@@ -63,6 +63,12 @@ def test_what_protobuf_refuses_is_refused_and_what_it_takes_is_taken(
         assert whole(bytes(body)) == expected
 
 
+def test_blocks_inside_of_a_field_with_a_long_tag_are_no_blocks() -> None:
+    field = b"\x82\x01\x78" + (b"\x3a\x08" + b"12345678") * 12  # number 16, 120 bytes
+    body = field + b"\x82\x01\x78" + bytes(120)
+    assert whole(body) == LookupRouteRequest.FromString(body)
+
+
 @pytest.mark.parametrize(("hashes", "packed"), [([b"12345678"] * 3, True), ([b"12345678", b"1234567"], False)])
 def test_only_hashes_of_one_length_are_left_in_one_piece(hashes: list[bytes], packed: bool) -> None:
     message, blocks = parse(LookupRouteRequest(model_id="m", block_hashes=hashes).SerializeToString())
