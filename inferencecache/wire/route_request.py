@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from typing import Final, NamedTuple, overload
 
 from inferencecache.wire.v1alpha1.inferencecache_pb2 import LookupRouteRequest
@@ -18,6 +19,7 @@ FEWEST: Final = 128
 """Blocks of a chain that is left in one piece."""
 
 _WIDTH: Final = 8
+_PIECE: Final = 1024  # hashes unpacked at once: `struct` keeps a hundred formats, and 32 bytes for each hash of one
 _TAG: Final = b"\x3a"  # field 7, length-delimited
 _LENGTH: Final = bytes((_WIDTH,))
 _ENTRY: Final = len(_TAG + _LENGTH) + _WIDTH
@@ -53,6 +55,8 @@ class Fingerprints(Sequence[bytes]):
         return self.packed[place : place + _WIDTH]
 
     def __iter__(self) -> Iterator[bytes]:
+        if len(self) > _PIECE:
+            return chain.from_iterable(self[at : at + _PIECE] for at in range(0, len(self), _PIECE))
         return iter(struct.unpack(f"{_WIDTH}s" * len(self), self.packed))
 
 

@@ -81,6 +81,23 @@ def test_a_short_chain_is_parsed_as_ever(monkeypatch: pytest.MonkeyPatch) -> Non
     assert parse(LookupRouteRequest(block_hashes=[b"12345678"] * 3).SerializeToString()).blocks is not None
 
 
+def test_a_long_chain_is_unpacked_as_far_as_somebody_reads() -> None:
+    hashes = [number.to_bytes(8, "big") for number in range(2 * route_request._PIECE + 1)]
+    packed = Fingerprints(b"".join(hashes))
+    assert list(packed) == hashes
+    pieces: list[int] = []
+
+    class Counted(Fingerprints):
+        __slots__ = ()
+
+        def __getitem__(self, at: Any) -> Any:
+            pieces.append(at.start)
+            return super().__getitem__(at)
+
+    assert next(iter(Counted(packed.packed))) == hashes[0]
+    assert pieces == [0]
+
+
 @given(st.lists(st.binary(min_size=8, max_size=8), max_size=6), st.slices(6), st.integers(-8, 8))
 def test_fingerprints_are_a_sequence_of_their_hashes(hashes: list[bytes], some: slice, at: int) -> None:
     packed: Sequence[bytes] = Fingerprints(b"".join(hashes))
