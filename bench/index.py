@@ -99,18 +99,21 @@ def each(actions: Sequence[Callable[[], object]]) -> list[float]:
 
 
 def lookups(size: int, rounds: int) -> None:
-    """Chains that all replicas hold, among others."""
+    """Chains that all replicas hold, among others; reported in the order in which they are asked for, and in others."""
     rng = random.Random(size)
     index = PrefixIndex(Rules(), capacity=0)
     bare: list[dict[bytes, int]] = []
-    chains = {blocks: [hashes(blocks) for _ in range(20)] for blocks in (64, 512)}
+    kinds = [(blocks, in_order) for blocks in (64, 512) for in_order in (True, False)]
+    chains = {kind: [hashes(kind[0]) for _ in range(20)] for kind in kinds}
     for number in range(REPLICAS):
         lane: dict[bytes, int] = {}
         for filler in reports(size // REPLICAS, 64, replica=f"replica-{number}"):
             index.ingest(filler, NOW_US)
             lane.update(dict.fromkeys(filler.holds[0].hashes, NOW_US))
-        for chain in (chain for of_length in chains.values() for chain in of_length):
+        for (_, in_order), chain in ((kind, chain) for kind in kinds for chain in chains[kind]):
             copied = [bytes(bytearray(block)) for block in chain]
+            if not in_order:
+                rng.shuffle(copied)
             index.ingest(report(f"replica-{number}", copied, NOW_US - number * SECOND), NOW_US)
             lane.update(dict.fromkeys(copied, NOW_US))
         bare.append(lane)
@@ -124,18 +127,20 @@ def lookups(size: int, rounds: int) -> None:
             for lane in bare:
                 list(map(lane.get, chain))
 
-    for blocks, of_length in chains.items():
-        rng.shuffle(of_length)
+    for (blocks, in_order), of_kind in chains.items():
+        rng.shuffle(of_kind)
         # A request brings its own bytes, whose hashes nobody has computed yet.
-        asked = [[bytes(bytearray(block)) for block in chain] for chain in of_length]
+        asked = [[bytes(bytearray(block)) for block in chain] for chain in of_kind]
+        stored = "stored in order" if in_order else "stored in another order"
 
-        for name, some in (("one chain", asked[:1] * len(asked)), ("many chains", asked)):
+        for which, some in (("one chain", asked[:1] * len(asked)), ("many chains", asked)):
             ours, theirs = [], []
             for _ in range(rounds):
                 theirs.append(cpu(partial(walk, some), 5, 1) / len(some))
                 ours.append(cpu(partial(match, some), 5, 1) / len(some))
             mine, other = statistics.median(ours), statistics.median(theirs)
-            print(f"| {name} of {blocks}, {size:,} holds | {mine:.1f} µs | {other:.1f} µs | {mine / other:.2f}× |")
+            name = f"{which} of {blocks}, {stored}, {size:,} holds"
+            print(f"| {name} | {mine:.1f} µs | {other:.1f} µs | {mine / other:.2f}× |")
 
 
 def ingests(size: int, batch: int, rounds: int) -> None:

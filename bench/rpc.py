@@ -36,6 +36,7 @@ from typing import Final, NamedTuple
 
 import grpc
 
+from inferencecache.kube.ports import free_port
 from inferencecache.wire.service import METHODS
 from inferencecache.wire.v1alpha1 import inferencecache_pb2 as pb
 
@@ -108,7 +109,7 @@ class Server(NamedTuple):
 @contextlib.contextmanager
 def empty_server() -> Iterator[Server]:
     """grpc.aio on uvloop with a handler that does nothing."""
-    port = _free_port()
+    port = free_port()
     with _process([sys.executable, "-m", "bench.rpc", "--serve-empty", str(port)]) as process:
         yield _ready(Server(f"127.0.0.1:{port}", process.pid))
 
@@ -116,7 +117,7 @@ def empty_server() -> Iterator[Server]:
 @contextlib.contextmanager
 def our_server(updates: Iterator[pb.CacheStateUpdate]) -> Iterator[Server]:
     """`inferencecache server`, without authentication, that was told `updates`."""
-    port = _free_port()
+    port = free_port()
     command = [
         sys.executable, "-c", "from inferencecache.cli.main import main; main()", "server",
         "--insecure-disable-auth", "--log-level=error", f"--grpc-bind-address=127.0.0.1:{port}",
@@ -137,15 +138,9 @@ def _process(command: list[str]) -> Iterator[subprocess.Popen[bytes]]:
             process.terminate()
 
 
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as sock:
-        port: int = sock.getsockname()[1]
-        return port
-
-
 def _ready(server: Server) -> Server:
     host, _, port = server.target.partition(":")
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     while True:
         try:
             socket.create_connection((host, int(port)), 1).close()
