@@ -30,7 +30,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from inferencecache import __version__
-from inferencecache.cli.build import commit
+from inferencecache.build import commit
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 COMMAND: Final = "kubectl-inferencecache"

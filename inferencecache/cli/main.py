@@ -8,7 +8,7 @@ import logging
 
 import typer
 
-from inferencecache.cli import build
+from inferencecache import build
 from inferencecache.cli.controller import controller
 from inferencecache.cli.crds import crds
 from inferencecache.cli.diagnostics import DiagnosticCommand

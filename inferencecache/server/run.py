@@ -275,7 +275,7 @@ def _announce(settings: ServerSettings, ports: Ports, *, tls: bool) -> None:
     _log.info(
         "startup",
         version=__version__,
-        **({"commit": commit} if (commit := build.commit()) else {}),
+        commit=build.commit(),
         grpc_addr=str(settings.grpc_bind_address._replace(port=ports.grpc)),
         grpc_tls=tls,
         http_addr=str(settings.http_bind_address._replace(port=ports.http)),

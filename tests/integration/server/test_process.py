@@ -73,8 +73,8 @@ async def process(*args: str, env: dict[str, str] | None = None) -> AsyncIterato
 async def test_a_server_says_where_it_listens_answers_there_and_ends_with_0() -> None:
     async with process("--insecure-disable-auth", *LOCAL) as server:
         started = await server.line("startup")
-        assert set(started) >= {"version", "grpc_addr", "grpc_tls", "http_addr", "snapshot_addr"}
-        assert started.get("commit") == build.commit()
+        assert set(started) >= {"version", "commit", "grpc_addr", "grpc_tls", "http_addr", "snapshot_addr"}
+        assert started["commit"] == build.commit()
         assert await get(f"http://{started['http_addr']}/readyz") == (200, "ok\n")
         async with grpc.aio.insecure_channel(started["grpc_addr"]) as channel:
             assert (await Stub(channel).lookup([A])).reason_code == "NO_HINT"
