@@ -419,6 +419,7 @@ class _StreamingCall(_GrpcCall):
 
     async def _send(self, response: Message) -> None:
         if self._over:
+            await asyncio.sleep(0)  # or a handler that never waits would not hear that it is cancelled, nor the loop
             return
         if not self._begun:
             self._begun = True

@@ -424,6 +424,23 @@ async def test_a_stream_beyond_its_deadline_is_ended() -> None:
     assert status(client)[0] == "4"
 
 
+async def test_a_stream_that_never_waits_ends_with_its_caller() -> None:
+    said = 0
+
+    async def talk(_requests: AsyncIterator[BytesValue], _call: Call) -> AsyncIterator[BytesValue]:
+        nonlocal said
+        while said < 10_000:
+            said += 1
+            yield BytesValue()
+
+    client = streaming(talk)
+    client.send(frames.HEADERS, frames.END_HEADERS, 1, client.head())
+    client.send(frames.RST_STREAM, 0, 1, CANCEL)
+    await turns()
+    assert client.connection.tasks == 0
+    assert said < 10
+
+
 async def test_a_handlers_status_ends_a_stream() -> None:
     async def refuse(_requests: AsyncIterator[BytesValue], _call: Call) -> AsyncIterator[BytesValue]:
         yield BytesValue(value=b"first")
