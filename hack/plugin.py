@@ -97,8 +97,9 @@ def content_of() -> dict[str, bytes]:
     """The archive's files by name."""
     files = {COMMAND: LAUNCHER.encode(), "LICENSE": (ROOT / "LICENSE").read_bytes()}
     for path in sorted((ROOT / "inferencecache").rglob("*")):
-        if path.is_file() and not set(LEFT_OUT) & set(path.parts):
-            files[f"lib/{path.relative_to(ROOT)}"] = path.read_bytes()
+        inside = path.relative_to(ROOT)
+        if path.is_file() and not set(LEFT_OUT) & set(inside.parts):
+            files[f"lib/{inside}"] = path.read_bytes()
     files["lib/inferencecache/COMMIT"] = f"{commit()}\n".encode()
     for distribution in distributions("inferencecache"):
         for file in distribution.files or ():
