@@ -171,5 +171,5 @@ def _available_memory() -> int:
 def _succeeds(*command: str | Path) -> bool:
     try:
         return subprocess.run(command, capture_output=True, timeout=20, check=False).returncode == 0
-    except OSError:
+    except (OSError, subprocess.TimeoutExpired):
         return False

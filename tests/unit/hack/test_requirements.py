@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import subprocess
+from typing import Any
+
 import pytest
 
+from hack.onenode import requirements
 from hack.onenode.processes import ClusterError
 from hack.onenode.requirements import Need, require
 
@@ -34,3 +38,11 @@ def test_what_is_arranged_refuses_nobody() -> None:
 )
 def test_a_line_tells_what_is_there_what_comes_and_what_is_missing(need: Need, line: str) -> None:
     assert str(need) == line
+
+
+def test_what_does_not_answer_in_time_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    def hang(command: list[str], **_: Any) -> None:
+        raise subprocess.TimeoutExpired(command, 20)
+
+    monkeypatch.setattr(subprocess, "run", hang)
+    assert not requirements._succeeds("iptables", "-S")
