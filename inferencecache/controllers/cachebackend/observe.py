@@ -18,7 +18,7 @@ from inferencecache.controllers.pods import follow_pods, stamped_by
 from inferencecache.kube.cache import Cache
 from inferencecache.kube.informer import Change, Informer
 from inferencecache.kube.kinds import Deployment, ObjectMeta, Pod, ReplicaSet, View
-from inferencecache.kube.resource import Resource
+from inferencecache.kube.resource import Key, Resource
 
 
 class EngineTemplate(View, frozen=True):
@@ -103,4 +103,9 @@ class Surroundings:
                 tuple(self.selected_pods.find(namespace, selector)),
                 tuple(self.selected_deployments.find(namespace, selector)),
             )
+        known = self.backends.get(Key.of(backend))
+        if known is None or known.selector != selector:
+            # It went, or changed, while its pass waited for something: nobody else would have this forgotten again.
+            self.selected_pods.forget(namespace, selector)
+            self.selected_deployments.forget(namespace, selector)
         return Observation(backend, now, engines, self.rivals.of(backend), tuple(stamped_by(self.pods, backend)))

@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import itertools
+from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from inferencecache.api.cachebackend import CacheBackend
+from inferencecache.controllers.cachebackend.observe import Surroundings
 from inferencecache.controllers.cachebackend.rivals import Rivals
 from inferencecache.controllers.cachebackend.selected import Selected
+from inferencecache.kube.cache import Cache
 from inferencecache.kube.informer import Informer
 from inferencecache.kube.kinds import Pod
 from inferencecache.kube.resource import Key
 from tests.unit.controllers.backends import backend
 
 NOBODY: Any = None
+NOW = datetime(2026, 1, 2, tzinfo=UTC)
 NAMESPACES = ("a", "b")
 LABELS = st.dictionaries(st.sampled_from("xyz"), st.sampled_from("12"), max_size=3)
 """Few, so that selectors share labels, agree and disagree."""
@@ -103,6 +108,24 @@ def test_a_look_goes_through_the_objects_of_the_rarest_pair_only() -> None:
     looked_at.clear()
     assert len(selected.find("a", {"app": "vllm", "model": "m-7"})) == 5
     assert len(looked_at) == 5
+
+
+@pytest.mark.parametrize("after", [None, {"x": "2"}], ids=["gone", "changed"])
+def test_a_pass_that_began_before_its_backend_went_or_changed_leaves_nothing_behind(
+    after: dict[str, str] | None,
+) -> None:
+    around = Surroundings.of(Cache(NOBODY))
+    feed = _content(around.backends)
+    before = stored("a", "k", {"x": "1"}, 1)
+    feed.put(before)
+    assert around.observe(before, NOW).engines is not None
+    assert (len(around.selected_pods), len(around.selected_deployments)) == (1, 1)
+    if after is None:
+        feed.remove(Key("a", "k"))
+    else:
+        feed.put(stored("a", "k", after, 2))
+    around.observe(before, NOW)
+    assert (len(around.selected_pods), len(around.selected_deployments)) == (0, 0)
 
 
 def _content(informer: Any) -> Any:
