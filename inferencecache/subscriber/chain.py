@@ -528,5 +528,5 @@ def _plain_blocks(event: BlockStored) -> int:
         return len(event.block_hashes)
     for index, keys in enumerate(event.extra_keys):
         if keys and not (len(keys) == 1 and keys[0] is not None and keys[0] in (event.lora_name, event.lora_id)):
-            return index
+            return index if index < len(event.block_hashes) else 0  # whose a key beyond the blocks is, nobody can tell
     return len(event.block_hashes)

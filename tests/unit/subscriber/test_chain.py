@@ -269,6 +269,7 @@ OTHER_KEYS = [
     pytest.param({"extra_keys": [["sql"]]}, id="salt that is an adapter's name elsewhere"),
     pytest.param({"extra_keys": [[None]]}, id="something unnamed"),
     pytest.param({"cache_salt": "salt"}, id="salt of a field of its own"),
+    pytest.param({"extra_keys": [None, ["salt"]]}, id="salt beyond the blocks"),
 ]
 
 
@@ -300,6 +301,11 @@ def test_blocks_before_an_image_are_plain_and_all_after_it_are_not() -> None:
 def test_an_adapters_name_among_the_keys_is_no_salt(fields: dict[str, Any]) -> None:
     (told,) = Chain().apply([stored([1], **fields)])
     assert told == add(0, T1, fields.get("lora_name", ""))
+
+
+def test_keys_beyond_an_events_blocks_make_no_salted_block_of_a_later_one_plain() -> None:
+    keys = [None, ["salt"]]
+    assert Chain().apply([stored([1], extra_keys=keys), stored([2, 3], 1, parent=1, extra_keys=keys)]) == []
 
 
 def test_plain_and_salted_blocks_of_equal_tokens_do_not_touch_each_other() -> None:
