@@ -39,6 +39,7 @@ class Cluster:
         if self.is_up():
             self._say("it is up already")
             return
+        self._started = time.monotonic()
         self.down()  # what an interrupted run may have left
         requirements.require(requirements.of_a_cluster(self.layout), requirements.CLUSTER_PROGRAMS, self._say)
         binaries = _binaries()
