@@ -18,7 +18,7 @@ from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeVar
 
 import structlog
 from google.protobuf.message import DecodeError, Message
@@ -33,6 +33,8 @@ _log = structlog.get_logger(__name__)
 
 OVERTIME: Final = 0.25
 """Seconds beyond its deadline that a unary handler may take to say so itself."""
+
+Request = TypeVar("Request")
 
 _FIELD_NAME: Final = re.compile(rb"[!#$%&'*+\-.^_`|~0-9a-z]+")
 _FIELD_VALUE: Final = re.compile(rb"[^\x00\r\n]*")
@@ -219,7 +221,7 @@ class _GrpcCall(Stream):
         self._kept -= size
         self.connection.release(size)
 
-    def _parse(self, parse: Callable[[bytes], Message], prefixed: bytes) -> Message:
+    def _parse(self, parse: Callable[[bytes], Request], prefixed: bytes) -> Request:
         try:
             return parse(messages.unpacked(prefixed, self._head.encoding))
         except DecodeError as error:
