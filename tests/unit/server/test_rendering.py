@@ -46,7 +46,7 @@ async def render(renderer_: Renderer, ref: str = "t/n", **variables: str) -> Ren
 def blocks_of(tokenizer: Tokenizer, prompt: str) -> Sequence[bytes]:
     """The chain that LookupRoute makes of a prompt."""
     request = LookupRouteRequest(model_id="m", prompt_text=prompt)
-    job = inputs.resolve(request, chain_matching=True, block_size=BLOCK, tokenizer=tokenizer)
+    job = inputs.resolve(request, (), chain_matching=True, block_size=BLOCK, tokenizer=tokenizer)
     assert callable(job)
     resolved = job()
     assert isinstance(resolved, Inputs)

@@ -214,7 +214,7 @@ def test_many_threads_get_the_same_ids(tmp_path: Path) -> None:
 def test_a_lookup_by_prompt_asks_for_the_blocks_of_the_conversation(tmp_path: Path) -> None:
     make_model(tmp_path / "m", chat_template=CHAT + GENERATION)
     request = LookupRouteRequest(model_id="m", prompt_text="hello world")
-    job = inputs.resolve(request, chain_matching=True, block_size=2, tokenizer=load(tmp_path))
+    job = inputs.resolve(request, (), chain_matching=True, block_size=2, tokenizer=load(tmp_path))
     assert callable(job)
     resolved = job()
     assert isinstance(resolved, Inputs)
