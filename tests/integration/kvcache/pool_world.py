@@ -222,14 +222,19 @@ class World:
 
 
 class Masterly(MooncakeClients):
-    """Connections to masters that write down what is asked, as method and path."""
+    """Connections to masters that write down what is asked, as method and path.
 
-    def __init__(self, *, timeout: timedelta = timedelta(seconds=5)) -> None:
+    `only`: an address; what is asked of others, as for pools of other tests, is not written down.
+    """
+
+    def __init__(self, *, only: str = "", timeout: timedelta = timedelta(seconds=5)) -> None:
         super().__init__(timeout=timeout)
         self.asked: list[str] = []
+        self._only = only
 
     async def request(self, method: str, url: URL, **more: Any) -> tuple[int, bytes]:
-        self.asked.append(f"{method} {url.raw_path_qs}")
+        if self._only in ("", url.raw_authority):
+            self.asked.append(f"{method} {url.raw_path_qs}")
         return await super().request(method, url, **more)
 
     @property

@@ -249,7 +249,7 @@ async def test_11_a_backend_that_declares_no_ledger_is_never_asked_for_one(world
     await world.backend(admin=single_tenant.admin, managed=False)
     pool = await world.pool()
     binding = await world.binding("one", domain="alpha")
-    masters = Masterly()
+    masters = Masterly(only=single_tenant.admin)
     with Store(single_tenant, segment=64 * MIB):
         async with operator(world, masters=masters):
             await without_a_ledger(world, pool, binding)
