@@ -214,7 +214,7 @@ async def test_a_foreign_object_of_the_documents_name_is_left_alone_and_nothing_
     await world.client.create({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"mine": "1"}})
     pool = await world.pool()
     binding = await world.binding("one", domain="alpha")
-    masters = Masterly()
+    masters = Masterly(only=master.admin)
     async with operator(world, masters=masters):
         refused = {"BackendResolved": ("True", "Resolved"), "QuotaPolicyWritable": ("False", "QuotaPolicyNotWritable")}
         await world.says(KVCachePool, pool, phase="Error", **refused)
@@ -234,7 +234,7 @@ async def test_siblings_share_what_a_master_said_a_moment_ago(world: World, mast
     await world.backend(admin=master.admin)
     pools = [await world.pool(f"p{number}") for number in range(8)]
     bindings = [await world.binding(f"b{number}", domain=f"d{number}", pool=f"p{number}") for number in range(8)]
-    masters = Masterly()
+    masters = Masterly(only=master.admin)
     with Store(master, segment=256 * MIB):
         async with operator(world, masters=masters, shared_for=timedelta(hours=1)):
             for pool in pools:

@@ -17,7 +17,7 @@ async def test_1_two_pools_of_one_backend_share_ledger_and_document_and_a_settle
     first, second = await world.pool("first"), await world.pool("second")
     one = await world.binding("one", domain="alpha", pool="first")
     two = await world.binding("two", domain="beta", ceiling="32Mi", pool="second")
-    masters = Masterly()
+    masters = Masterly(only=master.admin)
     with Store(master, segment=64 * MIB):
         async with operator(world, masters=masters):
             for pool in (first, second):
