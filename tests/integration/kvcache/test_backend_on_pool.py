@@ -149,6 +149,8 @@ async def test_the_tenant_has_to_be_the_bindings_and_lmcaches_settings_say_which
 async def test_it_holds_the_deletion_of_its_binding_and_its_own_lets_it_go(served: World) -> None:
     key, binding = await born(served), Key(served.namespace, "team-a")
     await used_by(served, "team-a", "CacheBackend//kv")
+    # Its pool holds it from its own first pass on, which may come after the backend's.
+    await eventually(lambda: served.finalizers(KVCachePoolBinding, binding), bool)
     await served.delete(KVCachePoolBinding, binding)
     await served.says(KVCachePoolBinding, binding, phase="Deleting", Releasable=("False", "HeldByWorkloads"))
     await says(served, key, "False", "PoolBindingDeleting")
