@@ -3,34 +3,22 @@
 from __future__ import annotations
 
 import hashlib
-import importlib.util
 import os
 import sys
 import tarfile
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 import yaml
 
+from hack import plugin
 from inferencecache import __version__
 from inferencecache.kube.envtest import find_binaries
 from tests.integration.doctor.running_doctor import Ran, run
 
-SCRIPT = Path(__file__).parents[3] / "hack" / "plugin.py"
 URL = "https://example.com/plugin.tar.gz"
 PYTHON = Path(sys.base_prefix) / "bin"
 KUBECTL = find_binaries() / "kubectl"
-
-
-@pytest.fixture(scope="module")
-def plugin() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("plugin", SCRIPT)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def bare(folder: Path, tmp_path: Path) -> dict[str, str]:
@@ -40,7 +28,7 @@ def bare(folder: Path, tmp_path: Path) -> dict[str, str]:
 
 
 @pytest.mark.timeout(400)
-async def test_it_runs_from_its_archive_and_the_manifest_says_what_that_is(plugin: ModuleType, tmp_path: Path) -> None:
+async def test_it_runs_from_its_archive_and_the_manifest_says_what_that_is(tmp_path: Path) -> None:
     archive, manifest = plugin.pack(tmp_path, URL)
     said = yaml.safe_load(manifest.read_text())
     assert (said["kind"], said["metadata"]["name"]) == ("Plugin", "inferencecache")
@@ -68,7 +56,7 @@ async def test_it_runs_from_its_archive_and_the_manifest_says_what_that_is(plugi
     assert "--config-only" in ran.out
 
 
-async def test_without_its_python_it_says_which_one_it_needs(plugin: ModuleType, tmp_path: Path) -> None:
+async def test_without_its_python_it_says_which_one_it_needs(tmp_path: Path) -> None:
     command = tmp_path / "kubectl-inferencecache"
     command.write_text(plugin.LAUNCHER.replace(plugin.PYTHON, "3.99"))
     command.chmod(0o755)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
-SCRIPT = Path(__file__).parents[3] / "hack" / "image" / "rootfs.py"
+from hack.image import rootfs
+
 STATUS = """\
 Package: libc6
 Status: install ok installed
@@ -49,16 +48,6 @@ LISTS = {
 
 
 @pytest.fixture
-def rootfs() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("rootfs", SCRIPT)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-@pytest.fixture
 def dpkg(tmp_path: Path) -> Path:
     database = tmp_path / "dpkg"
     (database / "info").mkdir(parents=True)
@@ -68,9 +57,7 @@ def dpkg(tmp_path: Path) -> Path:
     return database
 
 
-def test_each_package_that_a_file_is_of_is_recorded_with_its_licence_and_no_other(
-    rootfs: ModuleType, dpkg: Path, tmp_path: Path
-) -> None:
+def test_each_package_that_a_file_is_of_is_recorded_with_its_licence_and_no_other(dpkg: Path, tmp_path: Path) -> None:
     root, documentation = tmp_path / "root", tmp_path / "doc"
     for path in (
         "usr/lib/x86_64-linux-gnu/libc.so.6",  # listed without /usr

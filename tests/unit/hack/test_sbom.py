@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import re
@@ -10,25 +9,15 @@ import subprocess
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
 
+from hack import sbom
+
 ROOT = Path(__file__).parents[3]
 IMAGE_LOCK = ROOT / "requirements-image.lock"
 CREATED = datetime(2026, 11, 30, 11, 0, tzinfo=UTC)
-
-
-@pytest.fixture(scope="module")
-def sbom() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("sbom", ROOT / "hack" / "sbom.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["sbom"] = module  # dataclasses look their module up
-    spec.loader.exec_module(module)
-    return module
 
 
 def rows(lock: Path) -> dict[str, tuple[str, set[str]]]:
@@ -44,7 +33,7 @@ def rows(lock: Path) -> dict[str, tuple[str, set[str]]]:
     return found
 
 
-def test_every_package_of_the_lock_is_listed_but_those_for_other_systems(sbom: ModuleType) -> None:
+def test_every_package_of_the_lock_is_listed_but_those_for_other_systems() -> None:
     listed = {p.name: p.version for p in sbom.python_packages(IMAGE_LOCK.read_text())}
     locked = {name: version for name, (version, _) in rows(IMAGE_LOCK).items()}
     assert listed.items() <= locked.items()
@@ -67,11 +56,11 @@ def test_every_package_of_the_lock_is_listed_but_those_for_other_systems(sbom: M
         ("    # via one==1.0\n", False),
     ],
 )
-def test_a_row_counts_if_the_image_would_install_it(sbom: ModuleType, row: str, *, listed: bool) -> None:
+def test_a_row_counts_if_the_image_would_install_it(row: str, *, listed: bool) -> None:
     assert [(p.name, p.version) for p in sbom.python_packages(row)] == ([("one", "1.0")] if listed else [])
 
 
-def test_the_document_describes_the_product_and_what_it_depends_on(sbom: ModuleType) -> None:
+def test_the_document_describes_the_product_and_what_it_depends_on() -> None:
     document: dict[str, Any] = sbom.document("one==1.0 \\\ntwo==2.0 \\\n", version="9.9", created=CREATED)
     assert document["spdxVersion"] == "SPDX-2.3"
     assert document["creationInfo"]["created"] == "2026-11-30T11:00:00Z"
@@ -102,7 +91,7 @@ Description: GNU Standard C++ Library v3
 PYTHON = "Package: libpython3.11-stdlib\nArchitecture: amd64\nVersion: 3.11.2-6\n"
 
 
-def test_with_an_image_its_debian_packages_are_listed_as_scanners_look_them_up(sbom: ModuleType) -> None:
+def test_with_an_image_its_debian_packages_are_listed_as_scanners_look_them_up() -> None:
     system = list(sbom.debian_packages([LIBRARY, PYTHON], OS_RELEASE))
     document = sbom.document("one==1.0\n", version="9.9", created=CREATED, system=system)
     found = {p["name"]: p for p in document["packages"]}
@@ -162,7 +151,7 @@ def test_python_is_listed_once_whoever_it_is_from(tmp_path: Path, records: list[
     assert {p["name"]: p["versionInfo"] for p in found} == listed
 
 
-def test_every_identifier_is_given_once_in_the_real_document(sbom: ModuleType) -> None:
+def test_every_identifier_is_given_once_in_the_real_document() -> None:
     document = sbom.document(IMAGE_LOCK.read_text(), version="9.9", created=CREATED)
     ids = [p["SPDXID"] for p in document["packages"]]
     assert len(set(ids)) == len(ids)
