@@ -141,7 +141,7 @@ class Delivery:
             await self._wait()
 
     async def flush(self) -> None:
-        """Tell the server what is pending.
+        """Tell the server what is pending by now; what comes up meanwhile has a window of its own.
 
         Raises:
             RpcError, NotAcceptedError: it was not told everything.
@@ -153,7 +153,10 @@ class Delivery:
             await self._greet()
         if self._told != self._life() or self.outbox.void:
             await self._resync()
-        while (parcel := self.outbox.take()) is not None:
+        for _ in range(self.outbox.parcels):
+            parcel = self.outbox.take()
+            if parcel is None:
+                break
             await self._tell(parcel)
             self.outbox.delivered(parcel)
             if self._told != self._life():  # the channel had to connect anew

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections import defaultdict
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import Final
 
 from google.protobuf.message import DecodeError
@@ -13,7 +14,6 @@ from msgspec import Struct
 from inferencecache.subscriber.adapters import BASE_MODEL
 from inferencecache.subscriber.chain import Add
 from inferencecache.subscriber.outbox import PARCEL, Additions, Clearing, Key
-from inferencecache.subscriber.tiers import Tier
 from inferencecache.wire.fingerprint import key
 from inferencecache.wire.service import METHODS
 from inferencecache.wire.v1alpha1 import inferencecache_pb2 as pb
@@ -54,33 +54,29 @@ class Identity(Struct, frozen=True):
     def additions(self, parcel: Additions) -> bytes:
         """One update with these prefixes."""
         parts = [self._update(parcel.timestamp_us).SerializeToString()]
-        frames, of_base_model = _AllFrames(), _Frames(parcel.tier, BASE_MODEL)
+        tier = int(parcel.tier)
         for which, token_count in parcel.entries.items():
-            if isinstance(which, int):
-                before, after = of_base_model[token_count]
-                parts += before, key(which), after
-            else:
-                parts.append(frames.entry(Add(which[0], token_count, which[1], parcel.tier)))
+            prefix_hash, adapter = which if isinstance(which, tuple) else (which, BASE_MODEL)
+            before, after = _around(token_count, adapter, tier)
+            parts += before, key(prefix_hash), after
         return b"".join(parts)
 
     def everything(self, holds: Iterable[Add]) -> list[bytes]:
         """Updates with all that is held, as of now."""
         updates = []
-        frames = _AllFrames()
         remaining = iter(holds)
-        while part := b"".join(map(frames.entry, itertools.islice(remaining, PARCEL))):
+        while part := b"".join(map(_entry, itertools.islice(remaining, PARCEL))):
             updates.append(self._update(0).SerializeToString() + part)
         return updates
 
     def moves(self, moved: Iterable[tuple[Add, int]]) -> list[bytes]:
         """Updates with what is in a slower tier, each since a time in microseconds: that is told in steps of 10 s."""
         updates: list[bytes] = []
-        frames = _AllFrames()
         entries: dict[int, bytearray] = defaultdict(bytearray)
         for add, since_us in moved:
             told_us = since_us - since_us % _STEP_US
             together = entries[told_us]
-            together += frames.entry(add)
+            together += _entry(add)
             if len(together) >= _UPDATE_BYTES:
                 updates.append(self._update(told_us).SerializeToString() + entries.pop(told_us))
         updates += (self._update(told_us).SerializeToString() + rest for told_us, rest in entries.items())
@@ -127,40 +123,28 @@ class Identity(Struct, frozen=True):
         return pb.CacheEvent(type=kind, replica_id=self.replica_id, model_id=self.model_id, tenant_id=self.tenant_id)
 
 
-class _Frames(dict[int, tuple[bytes, bytes]]):
-    """What stands before and after the hash in the bytes of an entry of so many tokens, one adapter and one tier.
+_ANY_HASH: Final = b"\xff" * 8
+_model = pb.CacheStateUpdate()
+_model.prefixes.add(prefix_hash=_ANY_HASH)
+
+
+@lru_cache(maxsize=4_096)
+def _around(token_count: int, adapter: str, tier: int) -> tuple[bytes, bytes]:
+    """What stands before and after the hash in the bytes of an update that has one entry and nothing else.
 
     Protobuf's messages are concatenated to be merged, and entries differ in little else than their hashes, so few have
     to be encoded: this takes a fifth of the time.
     """
-
-    def __init__(self, tier: Tier, adapter: str) -> None:
-        super().__init__()
-        self._tier = int(tier)
-        self._adapter = adapter
-
-    def __missing__(self, token_count: int) -> tuple[bytes, bytes]:
-        update = pb.CacheStateUpdate()
-        update.prefixes.add(prefix_hash=_ANY_HASH, token_count=token_count, adapter_id=self._adapter, tier=self._tier)
-        before, _, after = update.SerializeToString().partition(_ANY_HASH)
-        self[token_count] = before, after
-        return before, after
+    entry = _model.prefixes[0]
+    entry.token_count, entry.adapter_id, entry.tier = token_count, adapter, tier
+    before, _, after = _model.SerializeToString().partition(_ANY_HASH)
+    return before, after
 
 
-class _AllFrames(dict[tuple[Tier, str], _Frames]):
-    """`_Frames` by tier and adapter."""
-
-    def entry(self, add: Add) -> bytes:
-        """The bytes of an update that has this one entry and nothing else."""
-        before, after = self[add.tier, add.adapter][add.token_count]
-        return before + key(add.prefix_hash) + after
-
-    def __missing__(self, of: tuple[Tier, str]) -> _Frames:
-        frames = self[of] = _Frames(*of)
-        return frames
-
-
-_ANY_HASH: Final = b"\xff" * 8
+def _entry(add: Add) -> bytes:
+    """The bytes of an update that has this one entry and nothing else."""
+    before, after = _around(add.token_count, add.adapter, int(add.tier))
+    return before + key(add.prefix_hash) + after
 
 
 def refusal(answer: bytes) -> str:

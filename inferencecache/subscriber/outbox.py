@@ -94,6 +94,11 @@ class Outbox:
         """Entries pending, a parcel that was taken included."""
         return self._count
 
+    @property
+    def parcels(self) -> int:
+        """Parcels pending, one that was taken included."""
+        return len(self._parcels) + (self._taken is not None)
+
     def put(self, deltas: Iterable[Delta], timestamp_us: int) -> None:
         """Add what one batch changed, in order, unless it is void."""
         if self.void:

@@ -11,14 +11,17 @@ import zmq
 
 _Socket = zmq.Socket[bytes]
 _NOBLOCK: Final = int(zmq.NOBLOCK)
+_EVENTS: Final = int(zmq.EVENTS)
+_POLLIN: Final = int(zmq.POLLIN)
 _SCHEMES: Final = frozenset({"tcp", "ipc", "inproc"})
 
 
 async def readable(*sockets: _Socket) -> None:
     """Wait until one of the sockets has something to read, and let other work have its turn in any case."""
-    if any(_has_input(socket) for socket in sockets):
-        await asyncio.sleep(0)
-        return
+    for socket in sockets:
+        if has_input(socket):
+            await asyncio.sleep(0)
+            return
     loop = asyncio.get_running_loop()
     woken = loop.create_future()
 
@@ -36,7 +39,7 @@ async def readable(*sockets: _Socket) -> None:
         finally:
             for socket in sockets:
                 loop.remove_reader(socket.FD)
-        if any(_has_input(socket) for socket in sockets):
+        if any(map(has_input, sockets)):
             return
         woken = loop.create_future()
 
@@ -54,8 +57,9 @@ def received(socket: _Socket) -> list[bytes] | None:
     return frames
 
 
-def _has_input(socket: _Socket) -> bool:
-    return bool(int(socket.getsockopt(zmq.EVENTS)) & zmq.POLLIN)
+def has_input(socket: _Socket) -> bool:
+    """Whether there is something to read."""
+    return int(socket.getsockopt(_EVENTS)) & _POLLIN != 0
 
 
 def check_endpoint(flag: str, endpoint: str, ranks: int) -> None:

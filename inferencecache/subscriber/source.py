@@ -27,7 +27,7 @@ from zmq.utils.monitor import parse_monitor_message
 
 from inferencecache.subscriber.replay import PATIENCE, NoReplay, replay
 from inferencecache.subscriber.sequence import Meaning, Sequence
-from inferencecache.subscriber.sockets import readable, received
+from inferencecache.subscriber.sockets import has_input, readable, received
 
 MAX_REQUESTS: Final = 16
 """Requests for one repair; then holes are taken as they are."""
@@ -131,7 +131,7 @@ class Source:
         while True:
             await readable(sub, monitor)
             # First what the socket is at: a message of a new engine comes after the loss of the old one.
-            while (event := received(monitor)) is not None:
+            while has_input(monitor) and (event := received(monitor)) is not None:
                 await self._heard_of(parse_monitor_message(event)["event"], sub)
             await self._take_burst(sub)
 

@@ -11,10 +11,10 @@ from typing import Any, cast
 import grpc
 import pytest
 
-from inferencecache.subscriber.chain import Add, Clear, Evict, Renew
+from inferencecache.subscriber.chain import Add, Clear, Delta, Evict, Renew
 from inferencecache.subscriber.channel import Address, Channel
 from inferencecache.subscriber.delivery import Backoff, Delivery
-from inferencecache.subscriber.messages import Identity
+from inferencecache.subscriber.messages import REPORT, Identity
 from inferencecache.subscriber.tiers import Tier
 from inferencecache.wire.service import METHODS
 from inferencecache.wire.v1alpha1 import inferencecache_pb2 as pb
@@ -219,6 +219,26 @@ async def test_a_clear_is_told_before_what_follows_it() -> None:
         server.told.clear()
         delivery.put([A, Clear(), B], 5)
         await told(server, "ALL_CLEARED", [(32, 1)])
+
+
+async def test_what_comes_up_while_a_server_is_told_waits_for_the_next_time() -> None:
+    class Busy(Channel):
+        async def calls(self, path: str, messages: Sequence[bytes], within: float) -> list[bytes]:
+            if path == REPORT:
+                delivery.put(later.pop(0), 5)
+            return await super().calls(path, messages, within)
+
+    async with serving() as server:
+        delivery = Delivery(Busy(Address("127.0.0.1", server.port)), IDENTITY, lambda: iter(()))
+        later: list[list[Delta]] = [[B], []]
+        await delivery.flush()
+        server.told.clear()
+        delivery.put([A], 5)
+        await delivery.flush()
+        assert (server.told, len(delivery.outbox)) == ([[(16, 1)]], 1)
+        await delivery.flush()
+        assert (server.told, len(delivery.outbox)) == ([[(16, 1)], [(32, 1)]], 0)
+        delivery.channel.close()
 
 
 def test_the_pause_between_attempts_grows_up_to_a_bound() -> None:
