@@ -36,11 +36,12 @@ from itertools import repeat
 from typing import Final
 
 from msgspec import Struct
-from msgspec.structs import astuple
 
 from inferencecache.subscriber.adapters import BASE_MODEL, adapter_of
+from inferencecache.subscriber.block_run import MAX_TOKENS, BlockRun
 from inferencecache.subscriber.holds import Holds
-from inferencecache.subscriber.table import FEW, MANY, Record, Table
+from inferencecache.subscriber.rank import ADAPTER, MEDIA, PREFIX, REMEMBERED, Rank
+from inferencecache.subscriber.table import Record
 from inferencecache.subscriber.tiers import GPU, Medium, Tier, added, medium_of, removed, tiers_in
 from inferencecache.wire.events import BlockRemoved, BlockStored, Event
 from inferencecache.wire.fingerprint import prefix_hashes
@@ -57,10 +58,8 @@ BLOCK_COUNT: Final = "block_count"
 """Reason: there are not as many full blocks of tokens as there are hashes, or more tokens than the wire can count."""
 
 _WHOLE_PREFIX_KINDS: Final = frozenset({"full_attention", "mla_attention", "sink_full_attention"})
-_MAX_TOKENS: Final = 2**31 - 1
 _U64: Final = 2**64 - 1
 _OPAQUE: Final = 2**16 - 1  # in place of an adapter: followed, never indexed
-_REMEMBERED: Final = 4_096
 _REMEMBERED_MOVES: Final = 65_536
 _MOVED: Final = 1 << 63  # beside the time of a removed block that was said to be in T2 from then on
 _ORIGINS: Final = 1_024
@@ -144,8 +143,8 @@ class Chain:
         self.dropped: Counter[str] = Counter()
         self._adapter_names = adapter_names or {}
         self._offloads = offloads
-        self._remembered = remembered or (_REMEMBERED_MOVES if offloads else _REMEMBERED)
-        self._ranks: dict[int, _Rank] = {}
+        self._remembered = remembered or (_REMEMBERED_MOVES if offloads else REMEMBERED)
+        self._ranks: dict[int, Rank] = {}
         self._holds = Holds()
         self._adapters = [BASE_MODEL]
         self._adapter_numbers = {BASE_MODEL: 0}
@@ -173,22 +172,20 @@ class Chain:
         self._changes += 1
         deltas: list[Delta] = []
         followed = self._rank(rank)
-        run: _Run | None = None
-        for event in events:
-            if run is not None:
-                if run.takes(event):
-                    continue
-                self._store_run(followed, run, deltas)
-                run = None
+        done = 0
+        while done < len(events):
+            event = events[done]
+            done += 1
             if isinstance(event, BlockStored):
                 run = self._store(followed, event, deltas)
+                if run is not None:
+                    done += run.take(events, done)
+                    self._store_run(followed, run, deltas)
             elif isinstance(event, BlockRemoved):
                 self._remove(followed, event, timestamp_us, deltas)
             else:
                 deltas += self.clear(rank)
                 followed = self._rank(rank)
-        if run is not None:
-            self._store_run(followed, run, deltas)
         return deltas
 
     def clear(self, rank: int = 0) -> list[Delta]:
@@ -210,7 +207,7 @@ class Chain:
                 self._holds.change(prefix, adapter, tiers_in(media), 0)
         return [Renew()]
 
-    def _told_of(self, rank: _Rank) -> int:
+    def _told_of(self, rank: Rank) -> int:
         """How many blocks of a rank the index may know; what left the GPU is in it for as long as it likes."""
         return rank.entries if self._offloads else rank.blocks.size
 
@@ -246,14 +243,14 @@ class Chain:
                 if left & _MOVED and adapter != _OPAQUE and self._holds.best(prefix, adapter) is None:
                     yield Add(prefix, tokens, self._adapters[adapter], Tier.T2), left ^ _MOVED
 
-    def _rank(self, number: int) -> _Rank:
+    def _rank(self, number: int) -> Rank:
         rank = self._ranks.get(number)
         if rank is None:
-            rank = self._ranks[number] = _Rank(self._remembered)
+            rank = self._ranks[number] = Rank(self._remembered)
         return rank
 
-    def _store(self, rank: _Rank, event: BlockStored, deltas: list[Delta]) -> _Run | None:
-        """Follow an event, or answer with its blocks as a run that has to be stored and may be continued before."""
+    def _store(self, rank: Rank, event: BlockStored, deltas: list[Delta]) -> BlockRun | None:
+        """Follow an event, or answer with its blocks as a run that has to be stored, with what continues it."""
         origin = self._origin(event)
         if isinstance(origin, str):
             self.dropped[origin] += 1
@@ -275,21 +272,21 @@ class Chain:
                 plain = 0
         size = event.block_size
         full = len(event.token_ids) // size if size else 0
-        if full != len(names) or tokens + len(event.token_ids) > _MAX_TOKENS:
+        if full != len(names) or tokens + len(event.token_ids) > MAX_TOKENS:
             self.dropped[BLOCK_COUNT] += 1
             return None
         if plain >= full > 0:
-            return _Run(event, adapter, medium, prefix, tokens)
+            return BlockRun(event, adapter, medium, prefix, tokens)
         prefixes = prefix_hashes(event.token_ids, size, prefix)
         self._hold(rank, names[:plain], prefixes[:plain], tokens, size, adapter, medium, deltas)
         self._hold(rank, names[plain:], prefixes[plain:], tokens + size * plain, size, _OPAQUE, medium, deltas)
         return None
 
-    def _store_run(self, rank: _Rank, run: _Run, deltas: list[Delta]) -> None:
+    def _store_run(self, rank: Rank, run: BlockRun, deltas: list[Delta]) -> None:
         prefixes = prefix_hashes(run.tokens, run.size, run.prefix)
         self._hold(rank, run.names, prefixes, run.before, run.size, run.adapter, run.medium, deltas)
 
-    def _store_known(self, rank: _Rank, names: list[int], medium: Medium, otherwise: str, deltas: list[Delta]) -> None:
+    def _store_known(self, rank: Rank, names: list[int], medium: Medium, otherwise: str, deltas: list[Delta]) -> None:
         """Blocks whose content this event does not tell, or that continue an unknown one."""
         missed = False
         for name in names:
@@ -304,7 +301,7 @@ class Chain:
 
     def _hold(
         self,
-        rank: _Rank,
+        rank: Rank,
         names: Sequence[int],
         prefixes: Sequence[int],
         tokens: int,
@@ -333,10 +330,10 @@ class Chain:
         for place, (block_hash, prefix, count) in enumerate(zip(hashes, prefixes, counts, strict=True)):
             held = known.get(place)
             before, after = 0, medium.tiers
-            if held is not None and held[_PREFIX] == prefix and held[_ADAPTER] == adapter:
-                media = added(held[_MEDIA], medium)
-                before, after = tiers_in(held[_MEDIA]), tiers_in(media)
-                if media != held[_MEDIA]:
+            if held is not None and held[PREFIX] == prefix and held[ADAPTER] == adapter:
+                media = added(held[MEDIA], medium)
+                before, after = tiers_in(held[MEDIA]), tiers_in(media)
+                if media != held[MEDIA]:
                     blocks.replace(block_hash, prefix, count, adapter, media)
             elif held is not None:
                 blocks.replace(block_hash, prefix, count, adapter, alone)
@@ -347,7 +344,7 @@ class Chain:
             if best is tier:  # a slower copy is no news
                 deltas.append(Add(prefix, count, partition, tier))
 
-    def _remove(self, rank: _Rank, event: BlockRemoved, timestamp_us: int, deltas: list[Delta]) -> None:
+    def _remove(self, rank: Rank, event: BlockRemoved, timestamp_us: int, deltas: list[Delta]) -> None:
         if event.group_idx is not None and event.group_idx not in self._whole_groups:
             self.dropped[PARTIAL_GROUP] += 1
             return
@@ -430,94 +427,6 @@ class Chain:
 
 _Origin = tuple[int, Medium] | str
 """Adapter and medium, or the reason why an event is left out."""
-
-
-class _Run:
-    """Blocks of one kind, each the parent of the next: of one event, or of several that engines send for a prompt.
-
-    Half of what a block costs is what an event costs, and engines tell a prompt's blocks one by one.
-    """
-
-    __slots__ = ("_kind", "_said", "adapter", "before", "medium", "names", "prefix", "size", "tokens")
-
-    def __init__(self, first: BlockStored, adapter: int, medium: Medium, prefix: int | None, before: int) -> None:
-        """The first event's blocks, which are all plain; they continue a prefix of `before` tokens."""
-        self._kind = first.__class__
-        _, _, _, *self._said = astuple(first)
-        self.adapter = adapter
-        self.medium = medium
-        self.size = first.block_size
-        self.prefix = prefix
-        self.before = before
-        self.names = first.block_hashes[:]
-        self.tokens = (first.token_ids or [])[: self.size * len(self.names)]
-
-    def takes(self, event: Event) -> bool:
-        """Take an event's blocks if they follow these and differ in nothing else, all of them full."""
-        if event.__class__ is not self._kind:
-            return False
-        # Which blocks they are, and then, as in the first event, what they are like, extra keys included.
-        names, parent, tokens, *said = astuple(event)
-        if (
-            parent != self.names[-1]
-            or said != self._said
-            or not tokens
-            or len(tokens) != self.size * len(names)
-            or self.before + len(self.tokens) + len(tokens) > _MAX_TOKENS
-        ):
-            return False
-        self.names += names
-        self.tokens += tokens
-        return True
-
-
-_BLOCK: Final = "QIHQ"
-"""Of a block: its prefix hash, cumulative tokens, adapter, and media."""
-
-_PREFIX, _TOKENS, _ADAPTER, _MEDIA = range(4)
-
-
-class _Rank:
-    """The blocks of one rank, by the engine's hashes: those that are held, and some that were until lately."""
-
-    __slots__ = ("_buckets", "_earlier", "_lately", "_remembered", "blocks", "newest")
-
-    def __init__(self, remembered: int) -> None:
-        self.blocks = Table(_BLOCK)
-        self.newest: tuple[int, Record] | None = None
-        """The block that was stored last, which the next one mostly continues; its media are not kept up to date."""
-        self._buckets = FEW if remembered <= _REMEMBERED else MANY
-        self._lately = Table(_BLOCK, self._buckets)
-        self._earlier = Table(_BLOCK, self._buckets)
-        self._remembered = remembered
-
-    @property
-    def entries(self) -> int:
-        """Blocks that are held or remembered."""
-        return self.blocks.size + self._lately.size + self._earlier.size
-
-    def known(self, block_hash: int) -> Record | None:
-        """What a hash stands for, if it is held or was lately; its media may be those of another time."""
-        if self.newest is not None and self.newest[0] == block_hash:
-            return self.newest[1]
-        return self.blocks.get(block_hash) or self._lately.get(block_hash) or self._earlier.get(block_hash)
-
-    def forget(self, block_hash: int, held: Record, left: int) -> None:
-        """A block was removed from its last medium; `left` is kept in place of its media."""
-        self.blocks.remove(block_hash)
-        prefix, tokens, adapter, _ = held
-        if self._lately.setdefault(block_hash, prefix, tokens, adapter, left) is not None:
-            self._lately.replace(block_hash, prefix, tokens, adapter, left)
-        if self._lately.size >= self._remembered:
-            self._lately, self._earlier = Table(_BLOCK, self._buckets), self._lately
-
-    def removed(self) -> Iterator[Record]:
-        """The removed blocks that are remembered, each as it was removed last."""
-        for block_hash, *record in self._earlier:
-            if self._lately.get(block_hash) is None:
-                yield tuple(record)
-        for _, *record in self._lately:
-            yield tuple(record)
 
 
 def _plain_blocks(event: BlockStored) -> int:
