@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import time
+from collections.abc import Iterator
 
 import yaml
 from cryptography import x509
@@ -14,6 +15,7 @@ from hack.onenode.processes import ClusterError
 
 TRIGGER = "inferencecache.io/cache-server-restart-trigger"
 CERTIFICATE = "webhook-server-cert"
+INJECTED = "inferencecache.io/injected-by"
 
 
 def ready_with_a_prompt(world: World, name: str = "") -> tuple[list[Manifest], str]:
@@ -125,12 +127,7 @@ def test_a_rotated_webhook_certificate_refuses_nobody(world: World, installed: W
     refused: list[str] = []
 
     def rotated() -> bool:
-        # Validated by the webhook, whose failure refuses; and mutated by it, whose failure leaves a Pod unwired.
-        try:
-            world.kubectl("annotate", "cachebackend", LMCACHE.name, f"at=t{time.monotonic_ns()}", "--overwrite")
-            world.kubectl("create", "--dry-run=server", "-f", "-", document=pod_of(world))
-        except ClusterError as error:
-            refused.append(str(error))
+        refused.extend(refusals(world))
         return served_by(installed) != before
 
     until(rotated, within=120, pause=0.2)
@@ -143,7 +140,44 @@ def test_a_rotated_webhook_certificate_refuses_nobody(world: World, installed: W
     assert any(authority.subject == current.issuer for authority in authorities)
     world.apply(LMCACHE.engine(replicas=1))
     (engine,) = engines_of(world, LMCACHE, 1)
-    assert "inferencecache.io/injected-by" in engine["metadata"]["annotations"]
+    assert INJECTED in engine["metadata"]["annotations"]
+
+
+def test_a_controller_that_is_replaced_refuses_nobody(world: World, installed: World) -> None:
+    world.apply(LMCACHE.backend())
+    endpoint_of(world, LMCACHE.name)
+    (before,) = controllers(installed)
+    refused: list[str] = []
+
+    def replaced() -> bool:
+        refused.extend(refusals(world))
+        return before not in controllers(installed)
+
+    installed.kubectl("rollout", "restart", f"deployment/{CONTROLLER}")
+    until(replaced, within=120, pause=0.1)
+    assert not refused
+    installed.rolled_out(CONTROLLER)
+
+
+def controllers(installed: World) -> set[str]:
+    """The controller's Pods, also while they end."""
+    selector = "app.kubernetes.io/component=controller"
+    return set(installed.kubectl("get", "pods", "--selector", selector, "-o", "name").split())
+
+
+def refusals(world: World) -> Iterator[str]:
+    """What a user has to complain of at this moment: a change that is refused, and a Pod that is left unwired.
+
+    The one is validated by a webhook, whose failure refuses; the other mutated by one, whose failure leaves it as is.
+    """
+    try:
+        world.kubectl("annotate", "cachebackend", LMCACHE.name, f"at=t{time.monotonic_ns()}", "--overwrite")
+        pod = world.kubectl("create", "--dry-run=server", "-o", "yaml", "-f", "-", document=pod_of(world))
+    except ClusterError as error:
+        yield str(error)
+    else:
+        if INJECTED not in pod:
+            yield f"unwired: {pod}"
 
 
 def served_by(installed: World) -> bytes:
