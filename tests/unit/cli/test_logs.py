@@ -18,6 +18,7 @@ log = structlog.get_logger()
 log.debug("hidden")
 log.info("started", namespace="a", name="b")
 logging.getLogger("other.library").warning("foreign %s", 1)
+secret = "to" + "ken"
 try:
     1 / 0
 except ZeroDivisionError:
@@ -54,6 +55,22 @@ def test_times_can_be_numbers() -> None:
 
 def test_development_lines_are_readable_and_verbose() -> None:
     assert "hidden" in _lines("devel=True")[0]
+
+
+@pytest.mark.parametrize("settings", ["", "devel=True"])
+def test_a_traceback_tells_no_values_of_variables(settings: str) -> None:
+    told = "\n".join(_lines(settings))
+    assert "ZeroDivisionError: division by zero" in told
+    assert "token" not in told
+
+
+def test_a_sidecar_loads_nothing_that_draws_on_a_terminal() -> None:
+    program = (
+        "import sys, inferencecache.cli.main, inferencecache.subscriber.run\n"
+        "print([name for name in sys.modules if name.split('.')[0] in ('rich', 'pygments', 'pydantic')])"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=200)
+    assert done.stdout == "[]\n"
 
 
 @pytest.mark.parametrize("text", ["loud", "0", "-1", ""])
