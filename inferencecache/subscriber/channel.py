@@ -256,7 +256,7 @@ class _Connection(asyncio.Protocol):
         self._block: tuple[int, int, list[bytes]] | None = None
         self._decoder = Decoder(_MAX_FIELD_LIST)
         self._heads: dict[bytes, _Head] = {}
-        self._going_away = False
+        self._ending = False
         self._reason = "the connection was lost"
 
     @property
@@ -266,7 +266,7 @@ class _Connection(asyncio.Protocol):
             self._transport is not None
             and not self._transport.is_closing()
             and self.greeted.done()
-            and not self._going_away
+            and not self._ending
             and self._next_id <= frames.MAX_STREAM_ID
         )
 
@@ -346,7 +346,7 @@ class _Connection(asyncio.Protocol):
 
     def _start_waiting(self) -> None:
         """Begin as many calls as the server allows."""
-        while len(self._streams) < self._max_streams and not self._going_away:
+        while len(self._streams) < self._max_streams and not self._ending:
             if self._refused:
                 self._start(*self._refused.popleft())
                 continue
@@ -443,6 +443,9 @@ class _Connection(asyncio.Protocol):
         elif head.http_status not in (None, 200):
             code = _CODE_OF_HTTP.get(head.http_status or 0, UNKNOWN)
             self._end(stream_id, code, f"HTTP status {head.http_status}")
+            # Nothing that speaks gRPC said so: a proxy, or whoever answers where the server's address leads while it is
+            # away. The next connection may lead to the server.
+            self._begin_no_more("the connection led elsewhere")
         elif flags & frames.END_STREAM:
             self._end(stream_id, INTERNAL, "an answer without a status")
 
@@ -544,18 +547,23 @@ class _Connection(asyncio.Protocol):
 
     def _take_goaway(self, payload: bytes) -> None:
         """The server takes no further calls; what it will not answer fails now."""
-        self._going_away = True
+        error = self._begin_no_more("the server is going away")
         last = int.from_bytes(payload[:4], "big") & frames.MAX_STREAM_ID
-        error = RpcError(UNAVAILABLE, f"{self._channel.address}: the server is going away")
-        self._fail((*self._waiting, *(calls for calls, _ in self._refused)), error)
-        self._waiting.clear()
-        self._refused.clear()
         for stream_id in [number for number in self._streams if number > last]:
             self._fail((self._streams.pop(stream_id).calls,), error)
 
+    def _begin_no_more(self, reason: str) -> RpcError:
+        """Make no further calls; those that wait fail now, with the error that is returned."""
+        self._ending = True
+        error = RpcError(UNAVAILABLE, f"{self._channel.address}: {reason}")
+        self._fail((*self._waiting, *(calls for calls, _ in self._refused)), error)
+        self._waiting.clear()
+        self._refused.clear()
+        return error
+
     def _close_if_done(self) -> None:
-        """Leave a server that is going away, once it owes no answer."""
-        if self._going_away and not self._streams and self._transport is not None:
+        """Leave a server that is to be called no more, once it owes no answer."""
+        if self._ending and not self._streams and self._transport is not None:
             self._transport.close()
 
 

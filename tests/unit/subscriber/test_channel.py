@@ -243,6 +243,31 @@ async def test_an_answer_that_is_none_is_an_error_that_says_why(answer: Callable
             await channel.call(ECHO, b"", 10)
 
 
+async def test_a_connection_on_which_something_else_than_grpc_answered_is_not_used_again() -> None:
+    answers = iter([html, whole, whole])
+    lost = asyncio.Event()
+    async with (
+        scripted(lambda stream_id: next(answers)(stream_id)) as address,
+        channel_to(address, on_loss=lost.set) as channel,
+    ):
+        with pytest.raises(RpcError, match="HTTP status 503"):
+            await channel.call(ECHO, b"", 10)
+        async with asyncio.timeout(60):
+            await lost.wait()
+        for _ in range(2):
+            assert await channel.call(ECHO, b"", 10) == b"hello"
+        assert channel.connections == 2
+
+
+async def test_calls_that_wait_behind_an_answer_that_is_no_grpc_fail_with_it() -> None:
+    greeting = frames.settings({Setting.MAX_CONCURRENT_STREAMS: 1})
+    async with scripted(html, greeting) as address, channel_to(address) as channel:
+        await channel.connect()  # so that all of them are made before the first one is answered
+        results = await asyncio.gather(*(channel.call(ECHO, b"", 10) for _ in range(3)), return_exceptions=True)
+        assert [error.code for error in results if isinstance(error, RpcError)] == [UNAVAILABLE] * 3
+        assert channel.connections == 1
+
+
 async def test_a_silent_connection_is_given_up_with_the_call() -> None:
     lost = asyncio.Event()
     async with scripted(lambda _stream: b"") as address, channel_to(address, on_loss=lost.set) as channel:
