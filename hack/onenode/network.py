@@ -13,14 +13,19 @@ from pathlib import Path
 from typing import Final
 
 from hack.onenode import packetfilter
-from hack.onenode.layout import BRIDGE, POD_RANGE, Layout
+from hack.onenode.layout import BRIDGE, POD_RANGE, SERVICE_RANGE, Layout
 
 # Pods' packets pass the machine's FORWARD chain, which Docker, for one, closes; and leave under the machine's address.
 _RULES: Final = (
     ("filter", "FORWARD", ("-i", BRIDGE, "-j", "ACCEPT")),
     ("filter", "FORWARD", ("-o", BRIDGE, "-j", "ACCEPT")),
     ("nat", "POSTROUTING", ("-s", POD_RANGE, "!", "-o", BRIDGE, "-j", "MASQUERADE")),
+    ("filter", "OUTPUT", ("-d", SERVICE_RANGE, "-j", "REJECT")),
 )
+# A Service's address that is still one after kube-proxy's rules has nothing behind it. It must not leave the machine,
+# where a network may have somebody who answers for any address. From Pods the policy controller accepts it before
+# kube-proxy's rule that refuses it is asked, so there it is refused by routing.
+_NOWHERE: Final = ("iif", BRIDGE, "to", SERVICE_RANGE, "unreachable")
 # Chains of kube-proxy, the kubelet and the policy controller, which leave them behind; and sets of the last one.
 _CHAINS: Final = re.compile(r"KUBE-.*")
 _SETS: Final = re.compile(r"KUBE-(SRC|DST)-.*")
@@ -40,6 +45,7 @@ def open_up(layout: Layout) -> None:
     for table, chain, rule in _RULES:
         if not _iptables(table, "-C", chain, *rule):
             _iptables(table, "-I", chain, *rule)
+    subprocess.run(["ip", "rule", "add", *_NOWHERE], check=True)
 
 
 def enforces() -> bool:
@@ -52,6 +58,8 @@ def close(layout: Layout) -> None:
     for table, chain, rule in _RULES:
         while _iptables(table, "-D", chain, *rule):
             pass
+    while subprocess.run(["ip", "rule", "delete", *_NOWHERE], check=False, capture_output=True).returncode == 0:
+        pass
     packetfilter.remove(_CHAINS)
     packetfilter.remove_sets(_SETS)
     if Path(f"/sys/class/net/{BRIDGE}").exists():

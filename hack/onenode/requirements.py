@@ -130,6 +130,8 @@ def _kernel() -> Iterator[Need]:
     yield Need("mounting", _succeeds("unshare", "--mount", "true"), "in a container: run it privileged")
     if shutil.which("iptables"):
         yield Need("a packet filter", _succeeds("iptables", "-w", "-t", "nat", "-S"), "modprobe ip_tables iptable_nat")
+    if shutil.which("ip"):
+        yield Need("routing rules", _succeeds("ip", "rule"), "the kernel is without CONFIG_IP_MULTIPLE_TABLES")
     if shutil.which("ipset"):
         yield Need("sets of addresses", _succeeds("ipset", "list", "-name"), "modprobe ip_set")
 
