@@ -51,11 +51,14 @@ class Reading(NamedTuple):
 
 
 def instant(timestamp_us: int, now_us: int) -> Instant:
-    """The time of a message: the server's if it has none, at most 5 s ahead of it, and not before 1970."""
+    """The time of a message: the server's if it has none, at most 5 s ahead of it, and after 1970 has begun.
+
+    Never 0: the next server to read it, from a shared log or a dump, would take that for a message without a time.
+    """
     if timestamp_us == 0:
         return Instant(now_us, clamped=False)
     latest = now_us + MAX_AHEAD_US
-    return Instant(min(max(timestamp_us, 0), latest), clamped=timestamp_us > latest)
+    return Instant(min(max(timestamp_us, 1), latest), clamped=timestamp_us > latest)
 
 
 def read(update: CacheStateUpdate, now_us: int) -> Reading:

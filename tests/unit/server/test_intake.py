@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from inferencecache.server.dump import updates
 from inferencecache.server.faults import Faults
 from inferencecache.server.index import RESERVED_TENANT, PrefixIndex, Report
 from inferencecache.server.intake import POLICY, TEMPLATES, TOPOLOGIES, Intake, State
@@ -117,7 +118,7 @@ async def test_with_a_log_nothing_is_in_force_before_the_log_gives_it_back() -> 
 
 
 @pytest.mark.parametrize(
-    ("said", "meant"), [(0, NOW_US), (AHEAD_US, NOW_US + 5_000_000), (NOW_US - 7, NOW_US - 7), (-1, 0)]
+    ("said", "meant"), [(0, NOW_US), (AHEAD_US, NOW_US + 5_000_000), (NOW_US - 7, NOW_US - 7), (-1, 1)]
 )
 async def test_the_clock_of_the_accepting_server_counts_for_all(said: int, meant: int) -> None:
     server, log = Server(), MemoryLog()
@@ -126,6 +127,18 @@ async def test_the_clock_of_the_accepting_server_counts_for_all(said: int, meant
     server.intake.publish(cleared(timestamp_us=said))
     assert pb.CacheStateUpdate.FromString(log.records[0].body).timestamp_us == meant
     assert pb.CacheEvent.FromString(log.records[1].body).timestamp_us == meant
+
+
+@pytest.mark.parametrize("said", [-(2**63), -1, 1])
+async def test_what_is_from_before_all_clocks_is_so_on_every_server(said: int) -> None:
+    accepting, other, log = Server(), Server(NOW_US + 1), MemoryLog()
+    accepting.intake.share(log)
+    accepting.intake.report(update(b"1", timestamp_us=said))
+    other.intake.apply(log.records[0])
+    warmed = Server(NOW_US + 2)
+    for copy in updates(other.state.index):
+        warmed.intake.report(copy)
+    assert [server.state.index.snapshot().replicas[0].last_event_us for server in (other, warmed)] == [1, 1]
 
 
 @pytest.mark.parametrize("shared", [False, True])
