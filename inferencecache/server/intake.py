@@ -156,7 +156,7 @@ class Intake:
             reading = reports.read(update, now_us)
             self._state.index.ingest(reading.report, now_us)
             self._note_what_was_put_off()
-            self._state.events.reported(update, reading.report.timestamp_us)
+            self._state.events.reported(reading.report)
         except Exception as error:
             self._faults.record("ReportCacheState", error)
             return

@@ -21,9 +21,9 @@ from typing import Final
 from prometheus_client import CollectorRegistry
 from prometheus_client.metrics_core import Metric as Family
 
+from inferencecache.server.index import Report
 from inferencecache.wire.v1alpha1.inferencecache_pb2 import (
     CacheEvent,
-    CacheStateUpdate,
     Metric,
     StreamEventsRequest,
     StreamMetricsRequest,
@@ -114,12 +114,12 @@ class EventHub:
         self._subscriptions.add(subscription)
         return subscription
 
-    def reported(self, update: CacheStateUpdate, applied_us: int) -> None:
-        """`update` was applied as of that instant, in microseconds since 1970."""
-        listeners = self._listeners(update.model_id, update.tenant_id)
+    def reported(self, report: Report) -> None:
+        """`report` was applied."""
+        listeners = self._listeners(report.model, report.tenant)
         if listeners:
             # More than fits into a buffer need not be made to overflow it.
-            events = list(islice(_events_of(update, applied_us), self._max_buffered + 1))
+            events = list(islice(_events_of(report), self._max_buffered + 1))
             for listener in listeners:
                 listener.put(events)
 
@@ -168,24 +168,20 @@ def _chosen(families: Iterable[Family], names: frozenset[str]) -> Iterator[Metri
                 )
 
 
-def _events_of(update: CacheStateUpdate, applied_us: int) -> Iterator[CacheEvent]:
+def _events_of(report: Report) -> Iterator[CacheEvent]:
     def event(event_type: CacheEvent.Type, prefix_hash: bytes = b"", adapter_id: str = "") -> CacheEvent:
         return CacheEvent(
             type=event_type,
-            replica_id=update.replica_id,
-            model_id=update.model_id,
-            tenant_id=update.tenant_id,
+            replica_id=report.replica_id,
+            model_id=report.model,
+            tenant_id=report.tenant,
             prefix_hash=prefix_hash,
-            timestamp_us=applied_us,
+            timestamp_us=report.timestamp_us,
             adapter_id=adapter_id,
         )
 
-    added = False
-    for entry in update.prefixes:
-        adapter_id = entry.adapter_id or update.adapter_id
-        for prefix_hash in (*entry.block_hashes, entry.prefix_hash):
-            if prefix_hash:
-                added = True
-                yield event(CacheEvent.PREFIX_ADDED, prefix_hash, adapter_id)
-    if not added and update.HasField("stats"):
+    for holds in report.holds:
+        for prefix_hash in holds.hashes:
+            yield event(CacheEvent.PREFIX_ADDED, prefix_hash, holds.adapter_id)
+    if not report.holds and report.stats is not None:
         yield event(CacheEvent.REPLICA_UPDATED)

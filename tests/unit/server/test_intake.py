@@ -15,6 +15,7 @@ from inferencecache.server.intake import POLICY, TEMPLATES, TOPOLOGIES, Intake, 
 from inferencecache.server.metrics import ServerMetrics
 from inferencecache.server.pdroute import PDRouter
 from inferencecache.server.policy import PolicyStore
+from inferencecache.server.reports import MAX_HASH_BYTES
 from inferencecache.server.store import DOCUMENT, EVENT, UPDATE, Record
 from inferencecache.server.streams import EventHub
 from inferencecache.server.templates import Rendered, TemplateStore
@@ -101,6 +102,24 @@ async def test_observers_hear_of_what_was_applied() -> None:
     heard = [await anext(events), await anext(events)]
     assert [event.type for event in heard] == [pb.CacheEvent.PREFIX_ADDED, pb.CacheEvent.ALL_CLEARED]
     assert heard[0].timestamp_us == NOW_US
+
+
+async def test_observers_hear_nothing_of_what_was_left_out() -> None:
+    server = Server()
+    events = server.state.events.subscribe(pb.StreamEventsRequest())
+    without_scheme = update(b"1")
+    without_scheme.hash_scheme = ""
+    server.intake.report(without_scheme)
+    without_scheme.stats.pressure = 0.5
+    server.intake.report(without_scheme)
+    broken = pb.PrefixEntry(prefix_hash=b"2", block_hashes=[b"1", b"2"], block_token_counts=[16])
+    server.intake.report(pb.CacheStateUpdate(tenant_id="t", hash_scheme="vllm", prefixes=[broken]))
+    server.intake.report(update(b"x" * (MAX_HASH_BYTES + 1), b"3"))
+    heard = [await anext(events), await anext(events)]
+    assert [(event.type, event.prefix_hash) for event in heard] == [
+        (pb.CacheEvent.REPLICA_UPDATED, b""),
+        (pb.CacheEvent.PREFIX_ADDED, b"3"),
+    ]
 
 
 async def test_with_a_log_nothing_is_in_force_before_the_log_gives_it_back() -> None:

@@ -7,13 +7,11 @@ from collections.abc import Sequence
 import pytest
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
+from inferencecache.server.index import Holds, Report, Stats
 from inferencecache.server.streams import EventHub, StreamEnded, Subscription, stream_metrics
 from inferencecache.wire.v1alpha1.inferencecache_pb2 import (
     CacheEvent,
-    CacheStateUpdate,
     Metric,
-    PrefixEntry,
-    ReplicaStats,
     StreamEventsRequest,
     StreamMetricsRequest,
 )
@@ -22,10 +20,12 @@ ADDED, EVICTED = CacheEvent.PREFIX_ADDED, CacheEvent.PREFIX_EVICTED
 UPDATED, CLEARED = CacheEvent.REPLICA_UPDATED, CacheEvent.ALL_CLEARED
 
 
-def update(*hashes: bytes, model: str = "m", tenant: str = "t") -> CacheStateUpdate:
-    return CacheStateUpdate(
-        replica_id="r", model_id=model, tenant_id=tenant, prefixes=[PrefixEntry(prefix_hash=each) for each in hashes]
-    )
+def report(*holds: Holds, stats: Stats | None = None) -> Report:
+    return Report("r", "t", "m", "vllm", 7, holds, stats)
+
+
+def added(*hashes: bytes, model: str = "m") -> Report:
+    return report(Holds("", 1, hashes, [16] * len(hashes)))._replace(model=model)
 
 
 def published(event_type: CacheEvent.Type, model: str = "m", tenant: str = "t") -> CacheEvent:
@@ -40,18 +40,8 @@ async def read(subscription: Subscription, count: int) -> list[CacheEvent]:
 async def test_a_report_tells_every_hash_it_added_with_its_adapter_and_time() -> None:
     hub = EventHub()
     everything = hub.subscribe(StreamEventsRequest())
-    report = CacheStateUpdate(
-        replica_id="r",
-        model_id="m",
-        tenant_id="t",
-        adapter_id="a",
-        prefixes=[
-            PrefixEntry(block_hashes=[b"1", b"2"], block_token_counts=[16, 16], prefix_hash=b"2"),
-            PrefixEntry(prefix_hash=b"3", adapter_id="b"),
-        ],
-        stats=ReplicaStats(hit_rate=0.5),
-    )
-    hub.reported(report, 7)
+    holds = (Holds("a", 1, [b"1", b"2", b"2"], [16, 32, 32]), Holds("b", 1, [b"3"], [16]))
+    hub.reported(report(*holds, stats=Stats(0, 0.5, 0.0)))
     events = await read(everything, 4)
     assert [(event.prefix_hash, event.adapter_id) for event in events] == [
         (b"1", "a"),
@@ -68,7 +58,7 @@ async def test_a_report_tells_every_hash_it_added_with_its_adapter_and_time() ->
 async def test_a_report_of_load_alone_says_that_the_replica_was_updated() -> None:
     hub = EventHub()
     everything = hub.subscribe(StreamEventsRequest())
-    hub.reported(CacheStateUpdate(replica_id="r", model_id="m", tenant_id="t", stats=ReplicaStats()), 7)
+    hub.reported(report(stats=Stats(0, 0.0, 0.0)))
     assert await read(everything, 1) == [
         CacheEvent(type=UPDATED, replica_id="r", model_id="m", tenant_id="t", timestamp_us=7)
     ]
@@ -97,10 +87,10 @@ async def test_an_observer_hears_what_it_asked_for(request_: StreamEventsRequest
     hub = EventHub()
     subscription = hub.subscribe(request_)
     end = hub.subscribe(StreamEventsRequest())
-    hub.reported(update(b"1"), 1)
+    hub.reported(added(b"1"))
     hub.published(published(CLEARED))
     hub.published(published(CLEARED, tenant="u"))
-    hub.reported(update(b"1", model="n"), 1)
+    hub.reported(added(b"1", model="n"))
     await read(end, 4)
     events = await read(subscription, len(heard))
     names = {ADDED: "added", CLEARED: "cleared"}
@@ -113,13 +103,13 @@ async def test_an_observer_hears_what_it_asked_for(request_: StreamEventsRequest
 async def test_a_slow_reader_gets_all_up_to_the_gap_and_is_then_told_of_it() -> None:
     hub = EventHub(max_buffered=3)
     slow, other = hub.subscribe(StreamEventsRequest()), hub.subscribe(StreamEventsRequest(model_id="other"))
-    hub.reported(update(b"1", b"2"), 1)
-    hub.reported(update(b"3", b"4"), 1)
-    hub.reported(update(b"5"), 1)
+    hub.reported(added(b"1", b"2"))
+    hub.reported(added(b"3", b"4"))
+    hub.reported(added(b"5"))
     assert [event.prefix_hash for event in await read(slow, 3)] == [b"1", b"2", b"3"]
     with pytest.raises(StreamEnded, match="subscribe again"):
         await anext(slow)
-    hub.reported(update(b"6", model="other"), 1)
+    hub.reported(added(b"6", model="other"))
     assert [event.prefix_hash for event in await read(other, 1)] == [b"6"]
 
 
@@ -144,10 +134,10 @@ async def test_observers_are_bounded_and_leaving_makes_room() -> None:
 
 def test_without_observers_a_report_is_not_even_looked_at() -> None:
     class Untouchable:
-        model_id = "m"
-        tenant_id = "t"
+        model = "m"
+        tenant = "t"
 
-    EventHub().reported(Untouchable(), 1)  # type: ignore[arg-type]
+    EventHub().reported(Untouchable())  # type: ignore[arg-type]
 
 
 @pytest.fixture
