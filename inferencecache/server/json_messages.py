@@ -3,7 +3,7 @@
 Field names are camelCase, and the names of the .proto file are taken as well. 64-bit integers are written as strings,
 as they do not survive JavaScript; bytes are base64. protobuf's own parser is lenient where a caller is better told:
 text that is no base64 would become an empty hash, and a list in place of an object an empty message. Those two are
-refused here, and every refusal names the field.
+refused here, as is what that parser fails at, and every refusal names the field.
 """
 
 from __future__ import annotations
@@ -103,10 +103,17 @@ def _check_value(value: Any, field: FieldDescriptor, path: str) -> None:
         _check(value, field.message_type, path)
     elif field.type == FieldDescriptor.TYPE_BYTES and not _is_base64(value):
         raise JsonError("must be base64", path)
+    elif field.enum_type is not None and not _may_be_of_enum(value):
+        raise JsonError(f"must be a name of {field.enum_type.name}, or its number", path)
 
 
 def _is_base64(value: Any) -> bool:
     return isinstance(value, str) and _BASE64.fullmatch(value) is not None and len(value.rstrip("=")) % 4 != 1
+
+
+def _may_be_of_enum(value: Any) -> bool:
+    """Whether protobuf's parser can look it up; it would fail at an infinite number, and at a lone surrogate."""
+    return value.isascii() if isinstance(value, str) else not isinstance(value, float) or value.is_integer()
 
 
 def _descriptor(kind: type[Message]) -> Descriptor:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from google.protobuf.message import Message
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -77,6 +79,27 @@ def test_any_json_value_is_read_or_refused(value: Any) -> None:
     except JsonError:
         return
     assert isinstance(message, pb.LookupRouteRequest)
+
+
+@pytest.mark.parametrize("kind", [pb.LookupRouteRequest, pb.CacheStateUpdate, pb.CacheEvent, pb.RenderTemplateRequest])
+@pytest.mark.parametrize("value", ["1e400", "-1e400", "1e300", "1.5", "true", r'"\ud800"', r'{"\ud800":""}', '"1e400"'])
+def test_any_value_of_any_field_is_read_or_refused(kind: type[Message], value: str) -> None:
+    for document in _with_each_field(kind.DESCRIPTOR, value):
+        try:
+            message = read(load(document.encode()), kind)
+        except JsonError:
+            continue
+        assert read(load(write(message)), kind) == message
+
+
+def _with_each_field(descriptor: Any, value: str) -> Iterator[str]:
+    """Documents of one value, at the place of each field that a message has, those of messages in it included."""
+    for field in descriptor.fields:
+        values = [value]
+        if field.message_type is not None and not field.message_type.GetOptions().map_entry:
+            inner = list(_with_each_field(field.message_type, value))
+            values += [f"[{each}]" for each in inner] if field.is_repeated else inner
+        yield from (f'{{"{field.camelcase_name}":{each}}}' for each in values)
 
 
 @given(st.binary(max_size=30))
