@@ -37,7 +37,7 @@ def flag_of(entry: str) -> str:
     return entry.split("=", 1)[0] if entry.startswith("-") else ""
 
 
-def tokens(args: Sequence[str]) -> list[Token]:
+def tokens(args: Sequence[str], spelling: Spelling = as_written) -> list[Token]:
     """Split an argument list into flags with their values and positionals."""
     found: list[Token] = []
     index = 0
@@ -47,18 +47,18 @@ def tokens(args: Sequence[str]) -> list[Token]:
             found.append(Token("", entry, index, index + 1))
         elif "=" in entry:
             flag, value = entry.split("=", 1)
-            found.append(Token(flag, value, index, index + 1))
+            found.append(Token(spelling(flag), value, index, index + 1))
         elif index + 1 < len(args) and not args[index + 1].startswith("-"):
-            found.append(Token(entry, args[index + 1], index, index + 2))
+            found.append(Token(spelling(entry), args[index + 1], index, index + 2))
         else:
-            found.append(Token(entry, "", index, index + 1))
+            found.append(Token(spelling(entry), "", index, index + 1))
         index = found[-1].stop
     return found
 
 
-def values(args: Sequence[str]) -> dict[str, str]:
+def values(args: Sequence[str], spelling: Spelling = as_written) -> dict[str, str]:
     """The value of each flag; of a repeated flag, the last."""
-    return {token.flag: token.value for token in tokens(args) if token.flag}
+    return {token.flag: token.value for token in tokens(args, spelling) if token.flag}
 
 
 def has_flag(args: Sequence[str], flag: str, spelling: Spelling = as_written) -> bool:

@@ -10,46 +10,53 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-from inferencecache.adapters.flags import tokens, values
+from inferencecache.adapters.flags import Spelling, as_written, tokens, values
 from inferencecache.adapters.pods import strings
 from inferencecache.adapters.registry import Container
 from inferencecache.api.cachebackend import EngineOverrides
 
 
 def apply_overrides(
-    before: Container, container: Container, overrides: EngineOverrides | None, *, wired_before: bool = False
+    before: Container,
+    container: Container,
+    overrides: EngineOverrides | None,
+    *,
+    spelling: Spelling = as_written,
+    wired_before: bool = False,
 ) -> None:
     """Apply overrides to the injected `container` in place; `before` is how it looked before injection.
 
-    `wired_before` says that this very backend wired the Pod already: positionals that it appended then are not appended
-    again (decision A3).
+    Flags are compared as `spelling` gives them. `wired_before` says that this very backend wired the Pod already:
+    positionals that it appended then are not appended again (decision A3).
     """
     if overrides is None:
         return
     if overrides.suppress_args or overrides.args:
-        _merge_args(before, container, overrides, wired_before)
+        _merge_args(before, container, overrides, spelling, wired_before)
     if overrides.suppress_env or overrides.env:
         _merge_env(before, container, overrides)
 
 
-def _merge_args(before: Container, container: Container, overrides: EngineOverrides, wired_before: bool) -> None:
+def _merge_args(
+    before: Container, container: Container, overrides: EngineOverrides, spelling: Spelling, wired_before: bool
+) -> None:
     pre, args = strings(before, "args"), strings(container, "args")
-    known, now = values(pre), values(args)
+    known, now = values(pre, spelling), values(args, spelling)
     ours = {flag for flag, value in now.items() if known.get(flag) != value or flag not in known}
-    theirs = (set(known) | set(values(strings(container, "command")))) - ours
+    theirs = (set(known) | set(values(strings(container, "command"), spelling))) - ours
 
-    for flag in overrides.suppress_args or ():
+    for flag in map(spelling, overrides.suppress_args or ()):
         if flag in ours:
-            args = _without(args, flag)
+            args = _without(args, flag, spelling)
     wanted = list(overrides.args or ())
     appended_before = wired_before and _positionals_present(pre, wanted)
-    for token in tokens(wanted):
+    for token in tokens(wanted, spelling):
         slots = wanted[token.start : token.stop]
         if not token.flag:
             if not appended_before:
                 args += slots
         elif token.flag in ours:
-            args = _replaced(args, token.flag, slots)
+            args = _replaced(args, token.flag, slots, spelling)
         elif token.flag not in theirs:
             args += slots
     if args or "args" in container:
@@ -62,16 +69,16 @@ def _positionals_present(pre: list[str], wanted: list[str]) -> bool:
     return all(token.value in there for token in tokens(wanted) if not token.flag)
 
 
-def _without(args: list[str], flag: str) -> list[str]:
+def _without(args: list[str], flag: str, spelling: Spelling) -> list[str]:
     kept: list[str] = []
-    for token in tokens(args):
+    for token in tokens(args, spelling):
         if token.flag != flag:
             kept += args[token.start : token.stop]
     return kept
 
 
-def _replaced(args: list[str], flag: str, slots: list[str]) -> list[str]:
-    for token in tokens(args):
+def _replaced(args: list[str], flag: str, slots: list[str], spelling: Spelling) -> list[str]:
+    for token in tokens(args, spelling):
         if token.flag == flag:
             return [*args[: token.start], *slots, *args[token.stop :]]
     return [*args, *slots]

@@ -23,6 +23,7 @@ import structlog
 
 from inferencecache.adapters import DEFAULT_POLICY_SERVER
 from inferencecache.adapters.binding import Binding, declare_protocol, known_protocols
+from inferencecache.adapters.flags import Spelling, as_written
 from inferencecache.api import constants as c
 from inferencecache.api.cachebackend import CacheBackend, RemoteStorage
 from inferencecache.api.endpoint import PROTOCOLS
@@ -101,6 +102,22 @@ class ChecksKernels(Protocol):
 
     def kernel_check_init_container(self, backend: CacheBackend, pod_spec: PodSpec) -> Container | None:
         """The kernel check for a wired Pod, or None when it must not be there."""
+
+
+@runtime_checkable
+class ReadsFlagsLoosely(Protocol):
+    """What a runtime adapter may also do, if its engine takes a flag in several spellings.
+
+    Such an engine is taken to read `--flag.key` as a part of the value of `--flag`, too.
+    """
+
+    def flag_meant(self, flag: str) -> str:
+        """The one spelling under which all spellings of a flag are compared, that of `reserved_args`."""
+
+
+def flag_spelling(adapter: RuntimeAdapter) -> Spelling:
+    """How to tell whether two flags are the same to an adapter's engine."""
+    return adapter.flag_meant if isinstance(adapter, ReadsFlagsLoosely) else as_written
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,6 +29,7 @@ from inferencecache.adapters.registry import (
     RuntimeAdapter,
     RuntimeRegistry,
     Settings,
+    flag_spelling,
 )
 from inferencecache.adapters.subscriber import token_volume
 from inferencecache.api import constants as c
@@ -211,7 +212,7 @@ def _wire_engine(
     after = _override_target(spec, adapter)
     if after is not None:
         wired_before = view.metadata.annotations.get(c.ANNOTATION_INJECTED_BY_UID) == backend.metadata.uid
-        apply_overrides(before, after, overrides, wired_before=wired_before)
+        apply_overrides(before, after, overrides, spelling=flag_spelling(adapter), wired_before=wired_before)
 
 
 def _override_target(spec: Manifest, adapter: RuntimeAdapter) -> Manifest | None:

@@ -7,16 +7,17 @@ are overwritten where they stand; everything else in the engine container belong
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Final
 
 from inferencecache.adapters import pods
 from inferencecache.adapters.binding import Binding
-from inferencecache.adapters.flags import dashes
+from inferencecache.adapters.flags import dashes, flag_of
 from inferencecache.adapters.kernel_check import kernel_check_container
 from inferencecache.adapters.registry import Container, InjectionError, PodSpec, Settings, runtimes
 from inferencecache.adapters.subscriber import subscriber_container
 from inferencecache.api import constants as c
-from inferencecache.api.cachebackend import CacheBackend, LMCacheSpec
+from inferencecache.api.cachebackend import CacheBackend, EngineOverrides, LMCacheSpec
 from inferencecache.api.endpoint import remote_url
 
 RUNTIME_ID: Final = "vllm"
@@ -54,6 +55,9 @@ class VLLMLMCache:
     def engine_container_name(self) -> str:
         return ENGINE
 
+    def flag_meant(self, flag: str) -> str:
+        return dashes(flag)
+
     def inject_engine_config(self, pod_spec: PodSpec, binding: Binding | None, backend: CacheBackend) -> None:
         if backend.events_only:
             return
@@ -63,6 +67,9 @@ class VLLMLMCache:
         if binding is not None and not binding.endpoint:
             raise InjectionError("the remote store has no endpoint yet")
         pods.require_extensible(engine)
+        integration = backend.spec.integration
+        overrides = (integration and integration.engine_overrides) or EngineOverrides()
+        _check_connector([*pods.strings(engine, "command"), *pods.strings(engine, "args"), *(overrides.args or ())])
 
         if binding is None:
             pods.remove_env(engine, REMOTE_URL)
@@ -72,7 +79,6 @@ class VLLMLMCache:
             pods.upsert_env(engine, name, value)
         pods.upsert_flag_pair(engine, CONNECTOR_FLAG, _connector(backend.role), spelling=dashes)
 
-        integration = backend.spec.integration
         on_host = integration is not None and integration.engine_host_network
         if on_host and binding is not None and binding.protocol == "mooncakestore":
             pod_spec["hostNetwork"] = True
@@ -87,6 +93,13 @@ class VLLMLMCache:
         except InjectionError:
             return None
         return kernel_check_container(backend.kernel_check_mode, engine)
+
+
+def _check_connector(argv: Sequence[str]) -> None:
+    """Refuse a connector in parts (`--kv-transfer-config.kv_role`), which vLLM would take in the place of ours."""
+    for flag in map(flag_of, argv):
+        if dashes(flag).startswith(f"{CONNECTOR_FLAG}."):
+            raise InjectionError(f"{flag} is a part of another connector than the one that is wired: remove it")
 
 
 def _environment(backend: CacheBackend) -> dict[str, str]:

@@ -6,6 +6,8 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
+from inferencecache.adapters.flags import flag_of
+from inferencecache.adapters.registry import ReadsFlagsLoosely, RuntimeAdapter
 from inferencecache.api.cachebackend import EngineOverrides
 from inferencecache.api.core import EnvVar
 from inferencecache.webhooks.validation.findings import Violation, forbidden, internal, invalid, required
@@ -68,18 +70,24 @@ def a_registry_judges_overrides(s: Subject) -> Iterator[Violation]:
 
 @TABLE.rule("V47", "V48")
 def reserved_args_stay_closed(s: Subject) -> Iterator[Violation]:
-    """Args are compared by flag token, suppressed args as a whole."""
+    """Args are compared by flag token, suppressed args as a whole; in any spelling that the engine takes (A4)."""
     overrides = _overrides(s)
     if overrides is None or not s.spec.type or s.adapter is None:
         return
-    reserved = frozenset(s.adapter.reserved_args())
     for index, entry in enumerate(overrides.args or ()):
-        token = entry.partition("=")[0] if entry.startswith("-") else ""
-        if token in reserved:
+        token = flag_of(entry)
+        if _is_reserved(s.adapter, token):
             yield forbidden("V47", f"{_BASE}.args[{index}]", _reserved(s, "flag", token))
     for index, entry in enumerate(overrides.suppress_args or ()):
-        if entry in reserved:
+        if _is_reserved(s.adapter, entry):
             yield forbidden("V48", f"{_BASE}.suppressArgs[{index}]", _reserved(s, "flag", entry))
+
+
+def _is_reserved(adapter: RuntimeAdapter, flag: str) -> bool:
+    reserved = adapter.reserved_args()
+    if flag in reserved or not isinstance(adapter, ReadsFlagsLoosely):
+        return flag in reserved
+    return adapter.flag_meant(flag.partition(".")[0]) in reserved
 
 
 @TABLE.rule("V49", "V50")

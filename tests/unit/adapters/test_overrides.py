@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from inferencecache.adapters.flags import dashes
 from inferencecache.adapters.overrides import apply_overrides
 from inferencecache.api.cachebackend import EngineOverrides
 
@@ -33,6 +34,24 @@ KNOB = ["--tune-knob", "9001"]
 def test_args(pre: list[str], post: list[str], overrides: dict[str, Any], expected: list[str]) -> None:
     container = {"args": list(post)}
     apply_overrides({"args": pre}, container, EngineOverrides.model_validate(overrides))
+    assert container["args"] == expected
+
+
+@pytest.mark.parametrize(
+    ("pre", "overrides", "expected"),
+    [
+        (["--max_len", "4"], {"args": ["--max-len", "8"]}, ["--max_len", "4", *KNOB]),
+        (["--max-len=4"], {"args": ["--max_len=8"]}, ["--max-len=4", *KNOB]),
+        (["--max_len"], {"suppressArgs": ["--max-len"]}, ["--max_len", *KNOB]),
+        ([], {"args": ["--tune_knob=8"]}, ["--tune_knob=8"]),
+        ([], {"suppressArgs": ["--tune_knob"]}, []),
+    ],
+)
+def test_a_flag_is_its_owners_in_every_spelling_that_the_engine_takes(
+    pre: list[str], overrides: dict[str, Any], expected: list[str]
+) -> None:
+    container = {"args": [*pre, *KNOB]}
+    apply_overrides({"args": pre}, container, EngineOverrides.model_validate(overrides), spelling=dashes)
     assert container["args"] == expected
 
 

@@ -45,6 +45,14 @@ def refuse(spec: PodSpec, binding: Binding | None, wanted: CacheBackend, match: 
 # --------------------------------------------------------------------------------------------------- vLLM + LMCache
 
 
+@pytest.mark.parametrize("field", ["command", "args"])
+def test_vllm_refuses_a_connector_in_parts(field: str) -> None:
+    part = "--kv_transfer_config.kv_role"
+    refuse(pod_spec(**{field: ["vllm", part, "kv_both"]}), LM, backend(remoteStorage=MANAGED), part)
+    overrides = {"integration": {"engineOverrides": {"args": [f"{part}=kv_both"]}}}
+    refuse(pod_spec(), LM, backend(remoteStorage=MANAGED, **overrides), part)
+
+
 def test_vllm_gets_eight_variables_and_one_flag() -> None:
     engine = wire(pod_spec(args=["--model", "m"]), LM, backend(remoteStorage=MANAGED))["containers"][0]
     assert variables(engine) == {
