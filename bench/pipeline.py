@@ -42,9 +42,10 @@ BLOCK_SIZE: Final = 16
 EVENTS: Final = 32
 PROMPT: Final = 64
 _TICKS: Final = os.sysconf("SC_CLK_TCK")
-_AHEAD: Final = 64_000
-"""Blocks that may be on their way: as an engine does, the publisher never waits, but neither is it far ahead."""
-_GAPS: Final = "inferencecache_subscriber_gaps_total{"
+_AHEAD: Final = 16_000
+"""Blocks that may be on their way, half of what the sidecar keeps for a server: more of them would be told twice, and no
+engine stores blocks faster than a server takes them for long.
+"""
 _CASES: Final = ("stores", "runs", "removals", "offload", "memory", "outage")
 
 
@@ -120,11 +121,12 @@ class Sidecar:
             state: dict[str, Any] = json.load(answer)
             return state
 
-    def gaps(self) -> int:
-        """Times that messages were missing."""
+    def count(self, what: str) -> int:
+        """A count of its own metrics, of all labels together."""
         with urllib.request.urlopen(self.health.replace("healthz", "metrics"), timeout=60) as answer:
             lines = answer.read().decode().splitlines()
-        return sum(int(float(line.split()[-1])) for line in lines if line.startswith(_GAPS))
+        prefix = f"inferencecache_subscriber_{what}_total{{"
+        return sum(int(float(line.split()[-1])) for line in lines if line.startswith(prefix))
 
     def publish(self, batch: bytes) -> None:
         """One message, which the socket takes at once or not at all."""
@@ -133,16 +135,22 @@ class Sidecar:
 
     async def follow(self, batches: Iterable[bytes], blocks_per_batch: int) -> None:
         """Publish, and wait until the server knows everything."""
-        ahead = _AHEAD // blocks_per_batch
         for batch in batches:
             self.publish(batch)
-            if self.sequence % (ahead // 4 + 1) == 0:
-                await until(lambda: self.sequence - self.heard() <= ahead)
+            if self.sequence % (_AHEAD // blocks_per_batch // 4 + 1) == 0:
+                await until(lambda: self.ahead(blocks_per_batch) <= _AHEAD)
         await self.told()
 
     async def told(self) -> None:
         """Wait until the server knows everything."""
         await until(lambda: self.heard() == self.sequence and self.in_step())
+
+    def ahead(self, blocks_per_batch: int) -> int:
+        """Blocks published that the server does not know."""
+        state = self.state()
+        return (self.sequence - int(state["engine"][0]["messages"])) * blocks_per_batch + sum(
+            int(server["pending"]) for server in state["servers"]
+        )
 
     def in_step(self) -> bool:
         """Whether the server has acknowledged everything."""
@@ -248,7 +256,8 @@ async def measured(title: str, *args: str, alive: int | None, warm: int, blocks:
         spent, elapsed = cpu_seconds(it.pid) - before, time.monotonic() - begun
         print(
             f"{title:34} {blocks / spent:10,.0f} blocks per CPU second   {spent / blocks * 1e6:6.2f} µs each"
-            f"   {blocks / elapsed:10,.0f} per second   {resident_mib(it.pid):5.1f} MiB",
+            f"   {blocks / elapsed:10,.0f} per second   {resident_mib(it.pid):5.1f} MiB"
+            f"   {it.count('overflows')} overflows",
             flush=True,
         )
 
@@ -282,7 +291,7 @@ async def outage(alive: int, seconds: float, blocks_per_second: int = 1_000) -> 
         await it.server.start()
         back = time.monotonic()
         await it.told()
-        missing = it.gaps()
+        missing = it.count("gaps")
         print(
             f"server away for {seconds:.0f} s, {sent:,} blocks stored and removed meanwhile: the longest send took "
             f"{longest * 1e3:.1f} ms, {missing} gaps; {time.monotonic() - back:.1f} s after its start the server "
