@@ -43,8 +43,8 @@ EVENTS: Final = 32
 PROMPT: Final = 64
 _TICKS: Final = os.sysconf("SC_CLK_TCK")
 _AHEAD: Final = 16_000
-"""Blocks that may be on their way, half of what the sidecar keeps for a server: more of them would be told twice, and no
-engine stores blocks faster than a server takes them for long.
+"""Blocks that may be on their way, half of what the sidecar keeps for a server: more of them would be told twice, and
+no engine stores blocks faster than a server takes them for long.
 """
 _CASES: Final = ("stores", "runs", "removals", "offload", "memory", "outage")
 
