@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 
 import structlog
-import uvloop
 from fastapi import FastAPI
 
 from inferencecache import __version__
@@ -21,6 +20,7 @@ from inferencecache.cli.install import (
     VALIDATING_CONFIGURATION,
     WEBHOOK_SERVICE,
 )
+from inferencecache.cli.loop import new_event_loop
 from inferencecache.cli.settings import ControllerSettings, SettingsError
 from inferencecache.controllers import CacheServer, kvcachebackend, kvcachepool, register
 from inferencecache.controllers.mooncake.admin import MooncakeClients
@@ -47,7 +47,7 @@ _log = structlog.get_logger(__name__)
 
 def run(settings: ControllerSettings) -> int:
     """Run the operator until SIGTERM; the exit status of the process."""
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
         return runner.run(_run(settings))
 
 

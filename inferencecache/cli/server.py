@@ -175,13 +175,12 @@ def server(
         raise typer.Exit(2) from None
     set_up(encoder, level=level)
 
-    import uvloop
-
+    from inferencecache.cli.loop import new_event_loop
     from inferencecache.server.run import run
 
     with (
         traced_process("inference-cache-server", otlp_endpoint),
-        asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
+        asyncio.Runner(loop_factory=new_event_loop) as runner,
     ):
         raise typer.Exit(runner.run(run(settings)))
 

@@ -196,9 +196,9 @@ def kvevent_subscriber(
         health=health,
     )
 
-    import uvloop
+    from inferencecache.cli.loop import new_event_loop
 
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
         raise typer.Exit(runner.run(run(settings)))
 
 
