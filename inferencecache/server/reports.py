@@ -176,12 +176,13 @@ def _count(tokens: int) -> int:
 
 
 def _stats(stats: ReplicaStats) -> Stats:
+    """Rates as they are, if they are numbers; a negative amount is none."""
     return Stats(
-        cache_memory_bytes=stats.cache_memory_bytes,
+        cache_memory_bytes=max(stats.cache_memory_bytes, 0),
         hit_rate=_finite(stats.hit_rate),
         pressure=_finite(stats.pressure),
-        t2_hit_tokens=stats.t2_hit_tokens,
-        t2_query_tokens=stats.t2_query_tokens,
+        t2_hit_tokens=max(stats.t2_hit_tokens, 0),
+        t2_query_tokens=max(stats.t2_query_tokens, 0),
     )
 
 

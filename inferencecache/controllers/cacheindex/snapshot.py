@@ -1,7 +1,8 @@
 """The server's snapshot, decoded (spec 05 §7.2).
 
 Servers and controllers are upgraded apart from one another, so unknown keys are skipped and every key may be missing.
-An instant that never was arrives as the year 1; in here it is None.
+An instant that never was arrives as the year 1; in here it is None. What a server repeats of a replica may be anything
+that this one reported, and must not cost all others their row: a negative amount is none.
 """
 
 from __future__ import annotations
@@ -11,10 +12,12 @@ from typing import Annotated, Final
 
 import msgspec
 from msgspec import Meta, Struct, field
+from msgspec.structs import force_setattr
 
 from inferencecache.kube.errors import KubeError
 
 Count = Annotated[int, Meta(ge=0, le=2**63 - 1)]
+Reported = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
 
 NEVER: Final = datetime(1, 1, 1, tzinfo=UTC)
 
@@ -28,15 +31,20 @@ class ReplicaRow(Struct, rename="camel", kw_only=True, frozen=True):
 
     replica_id: str = ""
     tenant: str = ""
-    cache_memory_bytes: Count = 0
+    cache_memory_bytes: Reported = 0
     hit_rate: float = 0.0
     pressure: float = 0.0
     last_update: datetime = NEVER
     prefix_count: Count = 0
     last_event_at: datetime = NEVER
     stats_reported: bool = False
-    t2_hit_tokens: Count = field(default=0, name="t2HitTokens")
-    t2_query_tokens: Count = field(default=0, name="t2QueryTokens")
+    t2_hit_tokens: Reported = field(default=0, name="t2HitTokens")
+    t2_query_tokens: Reported = field(default=0, name="t2QueryTokens")
+
+    def __post_init__(self) -> None:
+        for name in ("cache_memory_bytes", "t2_hit_tokens", "t2_query_tokens"):
+            if getattr(self, name) < 0:
+                force_setattr(self, name, 0)
 
     @property
     def updated(self) -> datetime | None:

@@ -151,6 +151,15 @@ def test_unknown_keys_are_skipped_and_missing_ones_are_zero() -> None:
     assert (seen.replicas[0].updated, seen.replicas[0].last_event, seen.tenants) == (None, None, None)
 
 
+def test_a_negative_amount_of_one_replica_is_none_and_costs_nobody_a_row() -> None:
+    odd = {"replicaId": "odd", "cacheMemoryBytes": -1, "t2HitTokens": -(2**63), "t2QueryTokens": -2}
+    seen = snapshot(replicas=[odd, {"replicaId": "x", "cacheMemoryBytes": 7}])
+    assert [(row.cache_memory_bytes, row.t2_hit_tokens, row.t2_query_tokens) for row in seen.replicas or ()] == [
+        (0, 0, 0),
+        (7, 0, 0),
+    ]
+
+
 @pytest.mark.parametrize(
     "body", [b"", b"[]", b'{"replicas": 1}', b'{"totalPrefixes": -1}', b'{"replicas": [{"t', b"\xff"]
 )

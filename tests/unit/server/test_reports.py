@@ -141,6 +141,12 @@ def test_rates_out_of_range_are_kept(rate: float) -> None:
     assert reports.read(_update(stats=ReplicaStats(hit_rate=rate)), NOW).report.stats == Stats(0, rate, 0.0)
 
 
+@pytest.mark.parametrize("amount", [-1, -(2**63)])
+def test_a_negative_amount_is_none(amount: int) -> None:
+    stats = ReplicaStats(cache_memory_bytes=amount, t2_hit_tokens=amount, t2_query_tokens=amount, pressure=0.25)
+    assert reports.read(_update(stats=stats), NOW).report.stats == Stats(0, 0.0, 0.25, 0, 0)
+
+
 @pytest.mark.parametrize(
     ("sent", "taken", "clamped"),
     [
