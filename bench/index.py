@@ -211,7 +211,7 @@ def steps(size: int) -> dict[str, float]:
         return index
 
     index = filled()
-    snapshot = max(each([index.snapshot] * 5))
+    snapshot = max(each([lambda: next(index.snapshot(), None)] * 5))
     pages = index.dump()
     dump = max(each([lambda: next(pages)] * (size // 64)))
     clear = each([lambda: index.clear(tenant=SCOPE.tenant, model=SCOPE.model, replica_id="replica-0")])[0]

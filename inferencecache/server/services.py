@@ -200,7 +200,7 @@ class Services:
 
     async def snapshot(self) -> Snapshot:
         """GET /snapshot: the numbers of this moment, with others' turns between when there are many."""
-        turns = self._index.snapshot_in_turns()
+        turns = self._index.snapshot()
         while True:
             try:
                 next(turns)

@@ -243,18 +243,11 @@ class PrefixIndex:
         rows = {} if node is None else node.stats
         return {replica_id: row.stats.pressure for replica_id, row in rows.items() if now_us - row.reported_us < ttl_us}
 
-    def snapshot(self) -> Snapshot:
-        """The index in numbers, without the reserved tenant: the cost follows the number of lanes, not of holds."""
-        turns = self.snapshot_in_turns()
-        while True:
-            try:
-                next(turns)
-            except StopIteration as end:
-                numbers: Snapshot = end.value
-                return numbers
+    def snapshot(self) -> Generator[None, None, Snapshot]:
+        """The index in numbers, without the reserved tenant: the cost follows the number of lanes, not of holds.
 
-    def snapshot_in_turns(self) -> Generator[None, None, Snapshot]:
-        """As `snapshot`; yields every few milliseconds, and the index may change meanwhile."""
+        Yields every few milliseconds, and the index may change meanwhile.
+        """
         return views.snapshot(self._tree)
 
     def entries_by_model(self) -> Mapping[str, int]:

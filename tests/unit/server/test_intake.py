@@ -21,6 +21,7 @@ from inferencecache.server.streams import EventHub
 from inferencecache.server.templates import Rendered, TemplateStore
 from inferencecache.wire.v1alpha1 import inferencecache_pb2 as pb
 from tests.unit.server.callers import NOW_US
+from tests.unit.server.index.reports import snapshot_of
 
 AHEAD_US = NOW_US + 60_000_000
 
@@ -45,7 +46,7 @@ class Server:
         )
 
     def holds(self) -> int:
-        return self.state.index.snapshot().total_prefixes
+        return snapshot_of(self.state.index).total_prefixes
 
 
 def update(*hashes: bytes, timestamp_us: int = NOW_US, tenant: str = "t") -> pb.CacheStateUpdate:
@@ -157,7 +158,7 @@ async def test_what_is_from_before_all_clocks_is_so_on_every_server(said: int) -
     warmed = Server(NOW_US + 2)
     for copy in updates(other.state.index):
         warmed.intake.report(copy)
-    assert [server.state.index.snapshot().replicas[0].last_event_us for server in (other, warmed)] == [1, 1]
+    assert [snapshot_of(server.state.index).replicas[0].last_event_us for server in (other, warmed)] == [1, 1]
 
 
 @pytest.mark.parametrize("shared", [False, True])

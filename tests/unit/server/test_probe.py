@@ -27,6 +27,7 @@ from inferencecache.server.index import (
 from inferencecache.server.policy import PolicyStore
 from inferencecache.server.probe import ProbeError, Prober, ProbeRequest, ProbeResult, StageError, Tier2Prober, parse
 from tests.unit.server.callers import NOW_US, Clocks
+from tests.unit.server.index.reports import snapshot_of
 from tests.unit.server.waiting import eventually
 
 _REQUEST = ProbeRequest(backend="ns/cb-1", model="m", hash_scheme="vllm")
@@ -149,7 +150,7 @@ def test_a_request_that_cannot_be_used_is_refused_with_the_reason(body: bytes, m
 
 async def test_a_working_server_passes_again_and_again_and_keeps_nothing() -> None:
     prober, index = _prober()
-    before = index.snapshot()
+    before = snapshot_of(index)
     for _ in range(3):
         result = await prober.run(_REQUEST)
         assert json.loads(msgspec.json.encode(result)) == {
@@ -158,7 +159,7 @@ async def test_a_working_server_passes_again_and_again_and_keeps_nothing() -> No
             "routing": "ok",
             "t2": "skipped",
         }
-    assert index.snapshot() == before
+    assert snapshot_of(index) == before
     assert index.serving(Scope(RESERVED_TENANT, "m", "vllm")) == []
     assert index.cache_state(RESERVED_TENANT, "m") == ([], 0)
     assert index.entries_by_model().get("m", 0) == 0
@@ -284,15 +285,15 @@ async def test_nobody_sees_a_probe_and_it_evicts_nobody_from_a_full_index() -> N
     prober, index = _prober(tier2=store, capacity=2)
     holds = Holds("", 1, [b"a", b"b"], [16, 32])
     index.ingest(Report("r", "t", "m", "vllm", NOW_US, [holds], None), NOW_US)
-    before = index.snapshot()
+    before = snapshot_of(index)
 
     class _Watching(_Store):
         async def put(self, backend: str, key: bytes, payload: bytes) -> None:
             await super().put(backend, key, payload)
-            assert index.snapshot() == before
+            assert snapshot_of(index) == before
 
     watched = Prober(index, tier2=_Watching(), clock=Clocks().clock)
     assert (await watched.run(_REQUEST)).t2 == "ok"
     assert (await prober.run(_REQUEST)).t2 == "ok"
-    assert index.snapshot() == before
+    assert snapshot_of(index) == before
     assert index.match(Query(Scope("t", "m", "vllm"), "", [], [], b"a", 0), NOW_US).code is Code.PREFIX_MATCH

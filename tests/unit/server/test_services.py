@@ -22,6 +22,7 @@ from inferencecache.server.streams import MAX_SUBSCRIPTIONS, StreamEnded
 from inferencecache.wire.fingerprint import chain
 from inferencecache.wire.v1alpha1 import inferencecache_pb2 as pb
 from tests.unit.server.callers import NOW_US, Caller, Clocks
+from tests.unit.server.index.reports import snapshot_of
 
 _MINUTE = 60_000_000
 _HOUR = 60 * _MINUTE
@@ -86,7 +87,7 @@ class Server:
         return reply
 
     def snapshot(self) -> Any:
-        return json.loads(render(self.index.snapshot()))
+        return json.loads(render(snapshot_of(self.index)))
 
     def total(self, series: str, **labels: str) -> float:
         return sum(

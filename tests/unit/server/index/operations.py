@@ -19,6 +19,7 @@ from inferencecache.server.index import (
     sequences,
 )
 from tests.unit.server.index.model import RESERVED, Eviction, Key, NaiveIndex
+from tests.unit.server.index.reports import snapshot_of
 from tests.unit.server.index.rules import SECOND, Rules
 
 TENANTS = ("", "a", "b", RESERVED)
@@ -80,7 +81,7 @@ class History:
         self.model.evictions.clear()
         self.steps += 1
         if self.steps % 4 == 0 and not self.real.unsettled:
-            assert self.real.snapshot() == self.model.snapshot()
+            assert snapshot_of(self.real) == self.model.snapshot()
             assert dict(self.real.entries_by_model()) == self.model.entries_by_model()
         for _ in range(questions):
             query = self.query()

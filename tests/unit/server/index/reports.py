@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from inferencecache.server.index import Holds, PrefixIndex, Query, Report, Scope, Stats
+from inferencecache.server.index import Holds, PrefixIndex, Query, Report, Scope, Snapshot, Stats
 from tests.unit.server.index.rules import SECOND, Rules
 
 NOW_US = 1_700_000_000 * SECOND
@@ -16,6 +16,16 @@ HALF = Stats(cache_memory_bytes=1, hit_rate=0.5, pressure=0.0)
 def blocks(*names: int | str) -> list[bytes]:
     """The hashes of blocks by name."""
     return [str(name).encode() for name in names]
+
+
+def snapshot_of(index: PrefixIndex) -> Snapshot:
+    """The index in numbers, while nothing else happens."""
+    turns = index.snapshot()
+    while True:
+        try:
+            next(turns)
+        except StopIteration as end:
+            return end.value
 
 
 def report(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from inferencecache.server.index import PrefixIndex
-from tests.unit.server.index.reports import HALF, NOW_US, SCOPE, Filled, blocks, chain, report
+from tests.unit.server.index.reports import HALF, NOW_US, SCOPE, Filled, blocks, chain, report, snapshot_of
 from tests.unit.server.index.rules import MINUTE, Rules
 
 P = blocks("p0", "p1", "p2")
@@ -20,7 +20,7 @@ def test_a_dump_fills_an_empty_index_with_the_same() -> None:
     twin = PrefixIndex(Rules())
     for one in filled.index.dump():
         twin.ingest(one, NOW_US)
-    assert twin.snapshot() == filled.index.snapshot()
+    assert snapshot_of(twin) == snapshot_of(filled.index)
     for adapter in ("", "x"):
         question = chain(P, adapter=adapter)
         assert twin.match(question, NOW_US) == filled.index.match(question, NOW_US)

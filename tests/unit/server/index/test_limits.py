@@ -8,7 +8,7 @@ import random
 import pytest
 
 from inferencecache.server.index import Stats, index
-from tests.unit.server.index.reports import HALF, NOW_US, SCOPE, Filled, blocks, chain, exact, report
+from tests.unit.server.index.reports import HALF, NOW_US, SCOPE, Filled, blocks, chain, exact, report, snapshot_of
 from tests.unit.server.index.rules import MINUTE, SECOND
 
 P = blocks("p0", "p1", "p2", "p3", "p4")
@@ -25,13 +25,13 @@ def test_the_cap_evicts_the_oldest_holds_and_no_more_than_needed() -> None:
 def test_nothing_is_refused_at_the_cap_however_much_comes_at_once() -> None:
     filled = Filled(report("r", P[:2], ago=MINUTE), report("r", blocks(*range(500))), capacity=10)
     assert filled.has(*P[:2]) == []
-    assert filled.index.snapshot().total_prefixes == 10
+    assert snapshot_of(filled.index).total_prefixes == 10
     assert sum(count for *_, count in filled.evicted) == 492
 
 
 def test_a_capacity_of_zero_is_none() -> None:
     filled = Filled(report("r", blocks(*range(2000))), capacity=0)
-    assert filled.index.snapshot().total_prefixes == 2000
+    assert snapshot_of(filled.index).total_prefixes == 2000
 
 
 def test_the_cap_counts_every_holder_of_a_key() -> None:
@@ -240,7 +240,7 @@ def test_a_quota_of_nothing_evicts_everything(quota: int) -> None:
     filled = Filled()
     filled.rules.quotas["team"] = quota
     filled.ingest(report("r", P), report("s", P))
-    assert filled.index.snapshot().total_prefixes == 0
+    assert snapshot_of(filled.index).total_prefixes == 0
     assert filled.index.serving(SCOPE) == []
 
 
@@ -250,10 +250,10 @@ def test_no_quota_is_no_limit_even_after_there_was_one() -> None:
     filled.ingest(report("r", P))
     del filled.rules.quotas["team"]
     filled.ingest(report("r", blocks(*range(100))))
-    assert filled.index.snapshot().total_prefixes == 102
+    assert snapshot_of(filled.index).total_prefixes == 102
     filled.rules.quotas["team"] = 50
     filled.ingest(report("r", stats=HALF))
-    assert filled.index.snapshot().total_prefixes == 50
+    assert snapshot_of(filled.index).total_prefixes == 50
 
 
 def test_a_quota_lowered_very_far_is_reached_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -265,7 +265,7 @@ def test_a_quota_lowered_very_far_is_reached_in_slices(monkeypatch: pytest.Monke
     left = []
     for at in range(10):
         filled.ingest(report("r", [f"new{at}".encode()], ago=-at))
-        left.append(filled.index.snapshot().total_prefixes)
+        left.append(snapshot_of(filled.index).total_prefixes)
     assert left == [91, 82, 73, 64, 55, 46, 37, 28, 19, 10]
 
 
@@ -276,9 +276,9 @@ def test_a_slice_counts_what_all_holders_lose(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(index, "QUOTA_SLICE", 9)
     filled.rules.quotas["team"] = 5
     filled.ingest(report("a", stats=HALF))
-    assert filled.index.snapshot().total_prefixes == 97
+    assert snapshot_of(filled.index).total_prefixes == 97
     filled.ingest(report("a", blocks("x", "y")))
-    assert filled.index.snapshot().total_prefixes == 95
+    assert snapshot_of(filled.index).total_prefixes == 95
 
 
 def test_a_report_larger_than_a_slice_does_not_outrun_its_quota(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -286,7 +286,7 @@ def test_a_report_larger_than_a_slice_does_not_outrun_its_quota(monkeypatch: pyt
     filled = Filled()
     filled.rules.quotas["team"] = 5
     filled.ingest(report("r", blocks(*range(500))))
-    assert filled.index.snapshot().total_prefixes == 5
+    assert snapshot_of(filled.index).total_prefixes == 5
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -349,7 +349,7 @@ def test_a_sweep_can_be_taken_in_slices_of_any_size() -> None:
         slices.append(swept)
         filled.ingest(report("a", [str(len(slices)).encode()]))
     assert max(slices) <= 700
-    assert filled.index.snapshot().total_prefixes == len(slices)
+    assert snapshot_of(filled.index).total_prefixes == len(slices)
 
 
 def test_a_sweep_that_was_broken_off_misses_nothing_the_next_time() -> None:
@@ -358,7 +358,7 @@ def test_a_sweep_that_was_broken_off_misses_nothing_the_next_time() -> None:
     assert next(filled.index.sweep(NOW_US, 1)) == 1
     filled.ingest(*(report("r", P[1:2], ago=40 * MINUTE, scope=scope) for scope in scopes))
     assert filled.sweep() == 5
-    assert filled.index.snapshot().tenants == []
+    assert snapshot_of(filled.index).tenants == []
 
 
 def test_a_sweep_looks_at_a_bounded_number_of_replicas_in_one_go() -> None:

@@ -8,7 +8,7 @@ from itertools import permutations
 import pytest
 
 from inferencecache.server.index import Query, Scope, Stats
-from tests.unit.server.index.reports import HALF, NOW_US, SCOPE, Filled, blocks, chain, exact, report
+from tests.unit.server.index.reports import HALF, NOW_US, SCOPE, Filled, blocks, chain, exact, report, snapshot_of
 from tests.unit.server.index.rules import MINUTE, SECOND
 
 B = blocks("b0", "b1", "b2", "b3", "b4")
@@ -181,7 +181,7 @@ def test_a_prefix_without_a_hash_is_not_kept_so_that_an_empty_question_finds_not
     """Trap 1."""
     filled = Filled(report("r", [b"", b"p"]))
     assert filled.exact(b"") == ("NONE", [])
-    assert filled.index.snapshot().total_prefixes == 1
+    assert snapshot_of(filled.index).total_prefixes == 1
 
 
 # Ranking

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from inferencecache.server.index import Holds, Report, Stats
-from tests.unit.server.index.reports import HALF, NOW_US, SCOPE, Filled, blocks, exact, report
+from tests.unit.server.index.reports import HALF, NOW_US, SCOPE, Filled, blocks, exact, report, snapshot_of
 from tests.unit.server.index.rules import MINUTE
 
 P = blocks("p0", "p1", "p2")
@@ -15,7 +15,7 @@ SGLANG = SCOPE._replace(hash_scheme="sglang")
 def test_reporting_the_same_again_changes_nothing() -> None:
     once = Filled(report("r", P, stats=HALF))
     twice = Filled(report("r", P, stats=HALF), report("r", P, stats=HALF))
-    assert twice.index.snapshot() == once.index.snapshot()
+    assert snapshot_of(twice.index) == snapshot_of(once.index)
     assert twice.chain(P) == once.chain(P)
 
 
@@ -29,7 +29,7 @@ def test_of_two_entries_for_one_prefix_in_a_report_the_last_counts() -> None:
     filled = Filled(Report("r", *SCOPE, NOW_US, holds, None))
     _, (score,) = filled.exact(P[0])
     assert (score.matched_tokens, score.tier) == (30, 2)
-    assert filled.index.snapshot().replicas[0].prefix_count == 1
+    assert snapshot_of(filled.index).replicas[0].prefix_count == 1
 
 
 def test_a_report_without_a_scheme_brings_stats_only() -> None:
@@ -39,14 +39,14 @@ def test_a_report_without_a_scheme_brings_stats_only() -> None:
 
 def test_a_report_of_nothing_leaves_no_trace() -> None:
     filled = Filled(report("r"), report("r", [b""]))
-    assert filled.index.snapshot() == Filled().index.snapshot()
+    assert snapshot_of(filled.index) == snapshot_of(Filled().index)
     assert not filled.index._tree.tenants
 
 
 def test_names_may_be_empty_except_that_lookups_ask_for_none() -> None:
     filled = Filled(report("", P, scope=SCOPE._replace(tenant="", model="")))
     assert filled.index.cache_state("", "") == ([], 3)
-    assert filled.index.snapshot().tenants[0].tenant == ""
+    assert snapshot_of(filled.index).tenants[0].tenant == ""
 
 
 @pytest.mark.parametrize(
@@ -112,7 +112,7 @@ def test_a_sign_of_life_moves_only_the_time_of_a_stats_row_even_backwards() -> N
     filled = Filled(report("r", P, stats=HALF))
     for event_us in (NOW_US + MINUTE, NOW_US - MINUTE):
         filled.touch("r", event_us)
-        (row,) = filled.index.snapshot().replicas
+        (row,) = snapshot_of(filled.index).replicas
         assert (row.last_update_us, row.last_event_us) == (event_us, NOW_US)
 
 
@@ -121,7 +121,7 @@ def test_a_sign_of_life_of_a_replica_without_stats_is_nothing() -> None:
     filled.touch("r", NOW_US)
     filled.touch("?", NOW_US)
     Filled().touch("r", NOW_US)
-    assert filled.index.snapshot().replicas[0].last_update_us is None
+    assert snapshot_of(filled.index).replicas[0].last_update_us is None
 
 
 def test_stats_are_those_of_the_last_report() -> None:

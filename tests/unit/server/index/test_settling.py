@@ -9,7 +9,7 @@ import pytest
 
 from inferencecache.server.index import Stats, index, recency
 from tests.unit.server.index.operations import RESERVED, TENANTS, History
-from tests.unit.server.index.reports import HALF, NOW_US, SCOPE, Filled, blocks, chain, exact, report
+from tests.unit.server.index.reports import HALF, NOW_US, SCOPE, Filled, blocks, chain, exact, report, snapshot_of
 from tests.unit.server.index.rules import MINUTE, SECOND
 
 MANY = blocks(*range(5000))
@@ -38,7 +38,7 @@ def test_a_large_replica_that_was_cleared_is_gone_from_every_answer_at_once() ->
     assert filled.chain(MANY[20:])[0] == "NONE"
     assert filled.index.serving(SCOPE) == ["b"]
     assert filled.has(*MANY, replica="a") == []
-    assert [row.replica_id for row in filled.index.snapshot().replicas] == ["b"]
+    assert [row.replica_id for row in snapshot_of(filled.index).replicas] == ["b"]
     assert filled.evict("a", MANY[0]) == 0
     assert filled.sweep(NOW_US + 40 * MINUTE) == 10
 
@@ -53,7 +53,7 @@ def test_its_keys_are_counted_until_they_are_freed_and_not_when_nobody_is_left()
     filled.clear("a")
     assert filled.index.unsettled
     assert keys(filled) == 0
-    assert filled.index.snapshot() == settled(filled).index.snapshot() == Filled().index.snapshot()
+    assert snapshot_of(filled.index) == snapshot_of(settled(filled).index) == snapshot_of(Filled().index)
 
 
 def test_a_small_replica_is_freed_at_once_even_behind_a_large_one() -> None:
@@ -189,7 +189,7 @@ def test_thousands_of_models_are_not_ordered_in_one_step() -> None:
     assert len(begun) < 500
     filled.ingest(report("new", MANY[:1], ago=-1, scope=SCOPE._replace(model="new")))
     settled(filled)
-    assert {row.index_entries for row in filled.index.snapshot().tenants} == {1000}
+    assert {row.index_entries for row in snapshot_of(filled.index).tenants} == {1000}
     assert [scope for scope in scopes if filled.index.serving(scope)] == scopes[:999]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from inferencecache.server.index import ReplicaRow, Snapshot, Stats, TenantRow
-from tests.unit.server.index.reports import HALF, NOW_US, SCOPE, Filled, blocks, exact, report
+from tests.unit.server.index.reports import HALF, NOW_US, SCOPE, Filled, blocks, exact, report, snapshot_of
 from tests.unit.server.index.rules import MINUTE
 
 P = blocks("p0", "p1", "p2")
@@ -12,7 +12,7 @@ SOME = Stats(5, 0.25, 0.0)
 
 
 def test_an_empty_index_is_empty() -> None:
-    assert Filled().index.snapshot() == Snapshot([], [], 0)
+    assert snapshot_of(Filled().index) == Snapshot([], [], 0)
 
 
 def test_rows_are_all_replicas_with_holds_or_stats_sorted_by_tenant_and_id() -> None:
@@ -23,7 +23,7 @@ def test_rows_are_all_replicas_with_holds_or_stats_sorted_by_tenant_and_id() -> 
         report("z", P[:1], scope=other, stats=SOME),
         report("r", P[:1], adapter="x", ago=MINUTE),
     )
-    assert filled.index.snapshot() == Snapshot(
+    assert snapshot_of(filled.index) == Snapshot(
         replicas=[
             ReplicaRow("a", "z", SOME, NOW_US, 1, NOW_US),
             ReplicaRow("team", "r", None, None, 4, NOW_US - MINUTE),
@@ -37,15 +37,15 @@ def test_rows_are_all_replicas_with_holds_or_stats_sorted_by_tenant_and_id() -> 
 def test_a_replica_of_several_models_shows_its_newest_stats_and_all_its_holds() -> None:
     other = SCOPE._replace(model="other")
     filled = Filled(report("r", P, stats=SOME), report("r", P[:1], scope=other, stats=HALF, ago=MINUTE))
-    assert filled.index.snapshot().replicas == [ReplicaRow("team", "r", SOME, NOW_US, 4, NOW_US)]
+    assert snapshot_of(filled.index).replicas == [ReplicaRow("team", "r", SOME, NOW_US, 4, NOW_US)]
     filled.index.touch(tenant="team", model="other", replica_id="r", event_us=NOW_US + 1)
-    assert filled.index.snapshot().replicas == [ReplicaRow("team", "r", HALF, NOW_US + 1, 4, NOW_US)]
+    assert snapshot_of(filled.index).replicas == [ReplicaRow("team", "r", HALF, NOW_US + 1, 4, NOW_US)]
 
 
 def test_the_hit_rate_of_a_tenant_is_the_mean_of_its_replicas_with_stats() -> None:
     filled = Filled(report("a", P, stats=HALF), report("b", P, stats=SOME), report("c", P))
-    assert filled.index.snapshot().tenants == [TenantRow("team", 3, 0.375)]
-    assert Filled(report("c", P)).index.snapshot().tenants == [TenantRow("team", 3, None)]
+    assert snapshot_of(filled.index).tenants == [TenantRow("team", 3, 0.375)]
+    assert snapshot_of(Filled(report("c", P)).index).tenants == [TenantRow("team", 3, None)]
 
 
 def test_the_last_event_is_the_newest_hold_that_is_left() -> None:
@@ -53,7 +53,7 @@ def test_the_last_event_is_the_newest_hold_that_is_left() -> None:
     seen = []
     for name in (P[2], P[1]):
         assert filled.evict("r", name) == 1
-        seen.append(filled.index.snapshot().replicas[0].last_event_us)
+        seen.append(snapshot_of(filled.index).replicas[0].last_event_us)
     assert seen == [NOW_US - MINUTE, NOW_US - 3 * MINUTE]
 
 
@@ -79,7 +79,7 @@ def test_of_models_by_made_up_names_only_so_many_are_remembered() -> None:
 
 def test_the_probes_tenant_is_nowhere_to_be_seen() -> None:
     filled = Filled(report("r", P, scope=PROBE, stats=HALF))
-    assert filled.index.snapshot() == Snapshot([], [], 0)
+    assert snapshot_of(filled.index) == Snapshot([], [], 0)
     assert filled.index.entries_by_model() == {}
     assert list(filled.index.dump()) == []
 
@@ -121,7 +121,7 @@ def test_what_a_probe_left_behind_is_swept() -> None:
 
 def test_a_probe_is_cleared_without_a_trace() -> None:
     filled = Filled(report("r", P), report("probe", P[:1], scope=PROBE, stats=HALF))
-    before = filled.index.snapshot()
+    before = snapshot_of(filled.index)
     filled.index.clear(tenant=PROBE.tenant, model=PROBE.model, replica_id="probe")
-    assert filled.index.snapshot() == before
+    assert snapshot_of(filled.index) == before
     assert list(filled.index._tree.tenants) == ["team"]

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inferencecache.server.index import Code, Scope, matching, views
-from tests.unit.server.index.reports import HALF, NOW_US, SCOPE, Filled, blocks, chain, exact, report
+from tests.unit.server.index.reports import HALF, NOW_US, SCOPE, Filled, blocks, chain, exact, report, snapshot_of
 from tests.unit.server.index.rules import MINUTE
 
 T = TypeVar("T")
@@ -102,9 +102,9 @@ def many_models() -> Filled:
 
 def test_a_snapshot_gives_others_their_turn_after_so_many_replicas_of_a_model(monkeypatch: pytest.MonkeyPatch) -> None:
     filled = many_models()
-    at_once = filled.index.snapshot()
+    at_once = snapshot_of(filled.index)
     monkeypatch.setattr(views, "SNAPSHOT_TURN", 7)
-    turns, in_turns = walked(filled.index.snapshot_in_turns())
+    turns, in_turns = walked(filled.index.snapshot())
     assert turns >= (40 + 40 + 20) // 7
     assert in_turns == at_once
 
@@ -114,7 +114,7 @@ def test_a_snapshot_adds_up_and_names_nobody_who_has_gone_whatever_happens_meanw
 ) -> None:
     monkeypatch.setattr(views, "SNAPSHOT_TURN", 1)
     filled = many_models()
-    turns = filled.index.snapshot_in_turns()
+    turns = filled.index.snapshot()
     next(turns)
     for number in range(40):
         filled.index.clear(tenant="team", model=f"m{number}", replica_id="r1")
@@ -124,5 +124,5 @@ def test_a_snapshot_adds_up_and_names_nobody_who_has_gone_whatever_happens_meanw
     _, snapshot = walked(turns)
     assert snapshot.total_prefixes == sum(row.index_entries for row in snapshot.tenants)
     assert {row.replica_id for row in snapshot.replicas if row.tenant == "team"} == {"r0", "r2", "new"}
-    _, after = walked(filled.index.snapshot_in_turns())
-    assert after == filled.index.snapshot()
+    _, after = walked(filled.index.snapshot())
+    assert after == snapshot_of(filled.index)
