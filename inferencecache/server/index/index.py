@@ -22,6 +22,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Se
 from typing import Final
 
 from inferencecache.server.index import matching, views
+from inferencecache.server.index.key_orders import KeyOrders
 from inferencecache.server.index.model import (
     RESERVED_TENANT,
     Code,
@@ -41,7 +42,7 @@ from inferencecache.server.index.oldest_first import OldestFirst
 from inferencecache.server.index.partition import Change, Lane, Partition, Remains
 from inferencecache.server.index.ranking import Found, Moment, Ranker
 from inferencecache.server.index.recency import Recency
-from inferencecache.server.index.tree import ModelNode, ScopeNode, StatsRow, TenantNode, Tree
+from inferencecache.server.index.tree import ModelNode, ScopeNode, StatsRow, Tree
 
 MAX_AHEAD_US: Final = 5_000_000
 
@@ -402,16 +403,14 @@ class PrefixIndex:
         if self._next_departed(name) is None:
             work += orders.merge(most - work)
             if orders.made:
-                work += self._evict_keys(tenant, tenant.keys - allowed, most, brought)
-        # Where nothing could be done, trying again would find the same.
-        if work and tenant.keys > allowed:
+                work += self._evict_keys(name, orders, tenant.keys - allowed, most, brought)
+        if tenant.keys > allowed:
             self._over_quota[name] = None
         return work
 
-    def _evict_keys(self, tenant: TenantNode, excess: int, most: int, brought: int) -> int:
+    def _evict_keys(self, tenant: str, orders: KeyOrders, excess: int, most: int, brought: int) -> int:
         victims: dict[Partition, list[bytes]] = {}
         evicted = holds = 0
-        orders = tenant.order_keys()
         while evicted < excess and (holds < most or evicted < 2 * brought) and (victim := orders.oldest()):
             order, prefix_hash = victim
             order.recency.discard(prefix_hash)
@@ -423,7 +422,7 @@ class PrefixIndex:
             for lane in list(partition.lanes.values()):
                 if held := list(filter(lane.recency.stamps.__contains__, hashes)):
                     self._remove(lane, held)
-        self._tell(EvictionReason.OVER_ENTRIES, tenant.name, evicted)
+        self._tell(EvictionReason.OVER_ENTRIES, tenant, evicted)
         return holds
 
     def _keep_to_capacity(self) -> None:
