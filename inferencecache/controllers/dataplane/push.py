@@ -11,7 +11,7 @@ rows must not keep all others' from being known.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, Final, NamedTuple
 
@@ -80,20 +80,26 @@ class Fitted(NamedTuple):
     left_out: frozenset[Key]
 
 
-def fit(field: str, version: int, rows: Sequence[Row], largest: int = LARGEST_DOCUMENT) -> Fitted:
-    """The document `{"version": …, field: [rows by namespace and name]}` of at most `largest` bytes."""
-    room = largest - len(_encoded(field, version, []))
-    fitting: list[tuple[Key, bytes]] = []
+def fit(version: int, lists: Mapping[str, Sequence[Row]], largest: int = LARGEST_DOCUMENT) -> Fitted:
+    """The document `{"version": …, name: [rows by namespace and name], …}` of at most `largest` bytes.
+
+    A list takes what room the lists before it leave.
+    """
+    room = largest - len(_encoded(version, dict.fromkeys(lists, ())))
+    fitting: dict[str, list[tuple[Key, bytes]]] = {name: [] for name in lists}
     left_out: set[Key] = set()
-    for row in sorted(rows, key=lambda row: (row.age, row.key)):
-        encoded = msgspec.json.encode(row.value)
-        if len(encoded) + 1 > room:
-            left_out.add(row.key)
-            continue
-        room -= len(encoded) + 1
-        fitting.append((row.key, encoded))
-    return Fitted(_encoded(field, version, [encoded for _, encoded in sorted(fitting)]), frozenset(left_out))
+    for name, rows in lists.items():
+        for row in sorted(rows, key=lambda row: (row.age, row.key)):
+            encoded = msgspec.json.encode(row.value)
+            if len(encoded) + 1 > room:
+                left_out.add(row.key)
+                continue
+            room -= len(encoded) + 1
+            fitting[name].append((row.key, encoded))
+    in_order = {name: [encoded for _, encoded in sorted(rows)] for name, rows in fitting.items()}
+    return Fitted(_encoded(version, in_order), frozenset(left_out))
 
 
-def _encoded(field: str, version: int, rows: Sequence[bytes]) -> bytes:
-    return msgspec.json.encode({"version": version, field: [msgspec.Raw(row) for row in rows]})
+def _encoded(version: int, lists: Mapping[str, Sequence[bytes]]) -> bytes:
+    rows = {name: [msgspec.Raw(row) for row in encoded] for name, encoded in lists.items()}
+    return msgspec.json.encode({"version": version, **rows})

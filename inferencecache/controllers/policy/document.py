@@ -2,6 +2,10 @@
 
 Numbers that are zero are left out, and an absent `minimumMatchedTokens` switches that floor off, as a zero does. The
 score floor is the exception: its absence means the server's default, so a zero is sent.
+
+A body that is too long the server refuses as a whole, so no more is sent than it takes. There is one policy for a
+namespace, but there may be any number of quotas in one, and of any length: policies go first, and a quota of an id that
+the server takes no reports for is not sent at all.
 """
 
 from __future__ import annotations
@@ -10,30 +14,37 @@ import math
 from collections.abc import Iterable
 from typing import Any, Final
 
-import msgspec
-
 from inferencecache.api.cachepolicy import CachePolicy
 from inferencecache.api.cachetenant import CacheTenant
+from inferencecache.controllers.dataplane.push import Fitted, Row, fit
 from inferencecache.controllers.policy.owners import owners, quota_of
 from inferencecache.kube.resource import Key
 
 VERSION: Final = 7
+LARGEST_DOCUMENT: Final = 1 << 20
+"""Bytes that the server takes."""
+LONGEST_TENANT_ID: Final = 1024
+"""Characters of a tenant id that the server takes reports for."""
 DEFAULT_FLOOR: Final = 0.1
 """What a floor that cannot be used becomes. Never 0, which would switch it off."""
 
 _LARGEST_FLOAT32: Final = float.fromhex("0x1.fffffep+127")
 
 
-def policy_document(policies: Iterable[CachePolicy], tenants: Iterable[CacheTenant]) -> bytes:
+def policy_document(policies: Iterable[CachePolicy], tenants: Iterable[CacheTenant]) -> Fitted:
     """The body. Of several policies in a namespace the smallest name counts; rows come in a fixed order."""
     effective: dict[str, CachePolicy] = {}
     for policy in sorted(policies, key=Key.of):
         effective.setdefault(policy.metadata.namespace, policy)
-    document: dict[str, Any] = {"version": VERSION, "policies": [_policy(one) for one in effective.values()]}
-    quotas = [_tenant(one) for one in sorted(owners(tenants).values(), key=Key.of)]
+    quotas = [one for tenant_id, one in owners(tenants).items() if len(tenant_id) <= LONGEST_TENANT_ID]
+    lists = {"policies": [_row(one, _policy(one)) for one in effective.values()]}
     if quotas:
-        document["tenants"] = quotas
-    return msgspec.json.encode(document)
+        lists["tenants"] = [_row(one, _tenant(one)) for one in quotas]
+    return fit(VERSION, lists, LARGEST_DOCUMENT)
+
+
+def _row(obj: CachePolicy | CacheTenant, value: dict[str, Any]) -> Row:
+    return Row(Key.of(obj), obj.metadata.creation_timestamp or "", value)
 
 
 def _policy(policy: CachePolicy) -> dict[str, Any]:

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import Final
 
+import structlog
+
 from inferencecache.api.cachepolicy import CachePolicy
 from inferencecache.api.cachetenant import CacheTenant
 from inferencecache.controllers.dataplane.push import Pusher
@@ -17,6 +19,8 @@ from inferencecache.kube.resource import Key
 
 DOCUMENT: Final = Key("", "policy")
 
+_log = structlog.stdlib.get_logger(__name__)
+
 
 class PolicyPushReconciler:
     """Keeps the server's policies and quotas those of the cluster. Writes no status."""
@@ -25,10 +29,18 @@ class PolicyPushReconciler:
         self._policies = policies
         self._tenants = tenants
         self._pusher = pusher
+        self._left_out: frozenset[Key] = frozenset()
 
     async def reconcile(self, _key: Key) -> Result:
         """Push what the caches hold. Raises `ServerCallError`."""
         if self._policies.missing:
             return Result()  # an installation without policies; the informer tells when the kind appears
-        document = policy_document(self._policies.list(), self._tenants.list())
-        return Result(await self._pusher.push(document))
+        built = policy_document(self._policies.list(), self._tenants.list())
+        if built.left_out - self._left_out:
+            _log.warning(
+                "policies or quotas are not told to the server, which takes 1 MiB of them; delete or shorten some",
+                objects=len(built.left_out),
+                first=str(min(built.left_out)),
+            )
+        self._left_out = built.left_out
+        return Result(await self._pusher.push(built.document))

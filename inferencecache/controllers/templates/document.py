@@ -43,7 +43,7 @@ def templates_document(templates: Iterable[PromptTemplate]) -> Templates:
             broken[key] = str(error)
         else:
             rows.append(Row(key, template.metadata.creation_timestamp or "", _row(template)))
-    fitted = fit("templates", VERSION, rows)
+    fitted = fit(VERSION, {"templates": rows})
     return Templates(fitted.document, broken, fitted.left_out)
 
 

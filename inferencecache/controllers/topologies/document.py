@@ -19,7 +19,7 @@ def topologies_document(resolved: Mapping[Key, tuple[PDTopology, Resolved]]) -> 
         Row(key, topology.metadata.creation_timestamp or "", _row(key, pools))
         for key, (topology, pools) in resolved.items()
     ]
-    return fit("topologies", VERSION, rows)
+    return fit(VERSION, {"topologies": rows})
 
 
 def _row(key: Key, pools: Resolved) -> dict[str, Any]:

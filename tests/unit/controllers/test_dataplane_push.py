@@ -106,7 +106,7 @@ rows = st.builds(
 def test_a_document_never_grows_too_long_and_leaves_out_only_what_does_not_fit(
     given_rows: list[Row], largest: int
 ) -> None:
-    document, left_out = fit("rows", 1, given_rows, largest)
+    document, left_out = fit(1, {"rows": given_rows}, largest)
     told = json.loads(document)
     assert len(document) <= largest
     names = [row["name"] for row in told["rows"]]
@@ -116,13 +116,22 @@ def test_a_document_never_grows_too_long_and_leaves_out_only_what_does_not_fit(
     # One that is younger never takes the place of one that is older.
     for lost in (row for row in given_rows if row.key in left_out):
         older = [row for row in given_rows if (row.age, row.key) < (lost.age, lost.key) and row.key not in left_out]
-        assert len(fit("rows", 1, [*older, lost], 1 << 20).document) > largest - 1
+        assert len(fit(1, {"rows": [*older, lost]}, 1 << 20).document) > largest - 1
+
+
+def test_a_list_takes_what_room_the_lists_before_it_leave() -> None:
+    first = [Row(Key("a", "young"), "2", {"n": 1}), Row(Key("a", "old"), "1", {"n": 2})]
+    second = [Row(Key("b", "older"), "0", {"n": 3})]
+    whole = b'{"version":1,"first":[{"n":2},{"n":1}],"second":[{"n":3}]}'
+    assert fit(1, {"first": first, "second": second}).document == whole
+    document, left_out = fit(1, {"first": first, "second": second}, largest=len(whole) - 1)
+    assert (document, left_out) == (b'{"version":1,"first":[{"n":2},{"n":1}],"second":[]}', {Key("b", "older")})
 
 
 def test_rows_come_in_one_order_however_they_are_given() -> None:
     given_rows = [Row(Key("b", "x"), "1", {"n": 1}), Row(Key("a", "y"), "2", {"n": 2})]
-    assert fit("rows", 1, given_rows) == fit("rows", 1, given_rows[::-1])
-    assert fit("rows", 1, given_rows).document == b'{"version":1,"rows":[{"n":2},{"n":1}]}'
+    assert fit(1, {"rows": given_rows}) == fit(1, {"rows": given_rows[::-1]})
+    assert fit(1, {"rows": given_rows}).document == b'{"version":1,"rows":[{"n":2},{"n":1}]}'
 
 
 def thing(name: str) -> Thing:

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+from datetime import timedelta
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from inferencecache.api.cachepolicy import CachePolicy
 from inferencecache.api.cachetenant import CacheTenant
-from inferencecache.controllers.policy.document import policy_document
-from inferencecache.server.policy import PolicyStore, parse
+from inferencecache.controllers.policy.document import LARGEST_DOCUMENT, policy_document
+from inferencecache.controllers.policy.reconciler import DOCUMENT, PolicyPushReconciler
+from inferencecache.server.policy import MAX_BODY_BYTES, PolicyStore, parse
+from inferencecache.server.reports import MAX_NAME_CHARACTERS
 
 
 def policy(namespace: str = "team-a", name: str = "p", **spec: Any) -> CachePolicy:
@@ -25,7 +29,7 @@ def tenant(name: str, tenant_id: str, quota: int | None = None, namespace: str =
 
 
 def document(policies: list[CachePolicy], tenants: list[CacheTenant] | None = None) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(policy_document(policies, tenants or []))
+    found: dict[str, Any] = json.loads(policy_document(policies, tenants or []).document)
     return found
 
 
@@ -36,7 +40,7 @@ def row(**spec: Any) -> dict[str, Any]:
 
 
 def test_nothing_is_told_as_no_policies() -> None:
-    assert policy_document([], []) == b'{"version":7,"policies":[]}'
+    assert policy_document([], []).document == b'{"version":7,"policies":[]}'
 
 
 def test_every_field_has_its_place() -> None:
@@ -138,13 +142,56 @@ def test_tenants_without_quotas_are_not_mentioned() -> None:
     assert "tenants" not in document([], [tenant("t", "t1")])
 
 
+def test_quotas_of_one_namespace_keep_no_policy_from_the_server() -> None:
+    long_ids = [tenant(f"t{number}", f"{number:04}" + "é" * 1000, 1) for number in range(1000)]
+    store = PolicyStore()
+    told = policy_document([policy(eviction="LFU"), policy("team-z", eviction="LFU")], long_ids)
+    store.replace(parse(told.document))
+    assert store.is_lfu("team-a")
+    assert store.is_lfu("team-z")
+    taken = [one for one in long_ids if store.max_entries(one.spec.tenant_id) == 1]
+    assert len(taken) == len(long_ids) - len(told.left_out)
+    assert 400 < len(taken) < 600
+
+
+async def test_it_is_said_once_what_found_no_place() -> None:
+    class Given:
+        missing = False
+
+        def __init__(self, *objects: Any) -> None:
+            self.list = lambda: list(objects)
+
+    class Taken:
+        async def push(self, _document: bytes) -> timedelta:
+            return timedelta(seconds=30)
+
+    tenants = [tenant(f"t{number}", f"{number:04}" + "é" * 1000, 1) for number in range(600)]
+    given: Any = Given(policy()), Given(*tenants), Taken()
+    reconciler = PolicyPushReconciler(policies=given[0], tenants=given[1], pusher=given[2])
+    with capture_logs() as logs:
+        await reconciler.reconcile(DOCUMENT)
+        await reconciler.reconcile(DOCUMENT)
+    left_out = policy_document([policy()], tenants).left_out
+    assert [(entry["log_level"], entry["objects"], entry["first"]) for entry in logs] == [
+        ("warning", len(left_out), str(min(left_out)))
+    ]
+
+
+def test_a_quota_is_told_as_far_as_the_server_takes_reports_under_its_id() -> None:
+    tenants = [tenant("a", "x" * MAX_NAME_CHARACTERS, 1), tenant("b", "y" * (MAX_NAME_CHARACTERS + 1), 1)]
+    told = policy_document([], tenants)
+    assert [one["tenantID"][0] for one in json.loads(told.document)["tenants"]] == ["x"]
+    assert told.left_out == frozenset()
+    assert LARGEST_DOCUMENT == MAX_BODY_BYTES
+
+
 def test_the_server_understands_what_it_is_told() -> None:
     store = PolicyStore()
     pushed = policy_document(
         [policy(eviction="LFU", evictionTTL="90s", routingFloorScore="0", affinityRouting="Disabled")],
         [tenant("t", "team-b", 3)],
     )
-    store.replace(parse(pushed))
+    store.replace(parse(pushed.document))
     rules = store.of("team-a")
     assert (rules.lfu, rules.ttl_us, rules.routing_floor_score, rules.affinity) == (True, 90_000_000, 0, False)
     assert rules.minimum_matched_tokens == 0  # a policy that leaves it out opts out (version 7)
