@@ -8,6 +8,7 @@ is the owner's and is out of reach; anything else is new and appended.
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterable
 from typing import Any
 
 from inferencecache.adapters.flags import Spelling, as_written, tokens, values
@@ -27,14 +28,14 @@ def apply_overrides(
     """Apply overrides to the injected `container` in place; `before` is how it looked before injection.
 
     Flags are compared as `spelling` gives them. `wired_before` says that this very backend wired the Pod already:
-    positionals that it appended then are not appended again (decision A3).
+    positionals that it appended then are not appended again, and variables stay in their order (decision A3).
     """
     if overrides is None:
         return
     if overrides.suppress_args or overrides.args:
         _merge_args(before, container, overrides, spelling, wired_before)
     if overrides.suppress_env or overrides.env:
-        _merge_env(before, container, overrides)
+        _merge_env(before, container, overrides, wired_before)
 
 
 def _merge_args(
@@ -84,15 +85,15 @@ def _replaced(args: list[str], flag: str, slots: list[str], spelling: Spelling) 
     return [*args, *slots]
 
 
-def _merge_env(before: Container, container: Container, overrides: EngineOverrides) -> None:
-    pre: dict[Any, Any] = {}
-    for entry in before.get("env") or ():
-        pre.setdefault(entry.get("name"), entry)
+def _merge_env(before: Container, container: Container, overrides: EngineOverrides, wired_before: bool) -> None:
     env: list[dict[str, Any]] = list(container.get("env") or ())
-    ours = {entry.get("name") for entry in env if pre.get(entry.get("name")) != entry}
-    theirs = set(pre) - ours
+    pre, now = _by_name(before.get("env") or ()), _by_name(env)
+    ours = {name for name, entries in now.items() if pre.get(name) != entries}
+    theirs = pre.keys() - ours
 
     suppressed = set(overrides.suppress_env or ()) & ours
+    if wired_before:  # what is given anew went to the end then, where it stays
+        suppressed -= {variable.name for variable in overrides.env or ()}
     env = [entry for entry in env if entry.get("name") not in suppressed]
     for variable in overrides.env or ():
         entry = copy.deepcopy(variable.manifest())
@@ -105,3 +106,11 @@ def _merge_env(before: Container, container: Container, overrides: EngineOverrid
             env[place] = entry
     if env or "env" in container:
         container["env"] = env
+
+
+def _by_name(env: Iterable[dict[str, Any]]) -> dict[Any, list[dict[str, Any]]]:
+    """The entries of each variable; Kubernetes takes several, and the last one counts."""
+    found: dict[Any, list[dict[str, Any]]] = {}
+    for entry in env:
+        found.setdefault(entry.get("name"), []).append(entry)
+    return found

@@ -59,12 +59,18 @@ def _env(**values: str) -> list[dict[str, Any]]:
     return [{"name": name, "value": value} for name, value in values.items()]
 
 
+_TWICE = [*_env(A="1"), *_env(A="2")]
+
+
 @pytest.mark.parametrize(
     ("pre", "post", "overrides", "expected"),
     [
         (_env(A="1"), _env(A="1"), {"env": _env(B="2")}, _env(A="1", B="2")),
         (_env(A="1"), _env(A="1"), {"env": _env(A="2"), "suppressEnv": ["A"]}, _env(A="1")),
         ([], _env(A="1", B="2"), {"env": _env(A="3")}, _env(A="3", B="2")),
+        (_TWICE, _TWICE, {"env": _env(A="3")}, _TWICE),
+        (_TWICE, _TWICE, {"suppressEnv": ["A"]}, _TWICE),
+        (_TWICE, [*_env(A="ours"), *_env(A="2")], {"env": _env(A="3")}, [*_env(A="3"), *_env(A="2")]),
         ([], _env(A="1", B="2"), {"suppressEnv": ["A"]}, _env(B="2")),
         (_env(X="user"), _env(X="adapter"), {"env": _env(X="override")}, _env(X="override")),
         ([], _env(A="1", B="2"), {"suppressEnv": ["A"], "env": _env(A="3")}, _env(B="2", A="3")),
@@ -91,6 +97,17 @@ def test_positionals_of_a_wired_pod_are_not_appended_again() -> None:
     assert container["args"] == ["--eager", "x", "y"]
     apply_overrides(copy.deepcopy(container), container, overrides, wired_before=True)
     assert container["args"] == ["--eager", "x", "y"]
+
+
+def test_a_variable_of_a_wired_pod_that_is_suppressed_and_given_anew_stays_where_it_is() -> None:
+    overrides = EngineOverrides.model_validate({"suppressEnv": ["A"], "env": _env(A="1", B="2")})
+    container: dict[str, Any] = {"env": _env(A="ours", C="ours")}
+    apply_overrides({}, container, overrides)
+    first = _env(C="ours", A="1", B="2")
+    assert container["env"] == first
+    container = {"env": _env(C="ours", A="ours", B="2")}
+    apply_overrides({"env": first}, container, overrides, wired_before=True)
+    assert container["env"] == first
 
 
 def test_no_overrides_change_nothing() -> None:

@@ -44,7 +44,21 @@ _BOTH_CACHES = {
 """Admission lets it pass, as the flag is not one of HiCache's own."""
 
 
+_GIVEN_ANEW = {
+    "runtime": "VLLM",
+    "type": "LMCache",
+    "engineSelector": {"matchLabels": {"app": "engine"}},
+    "integration": {
+        "engineOverrides": {
+            "suppressEnv": ["LMCACHE_CHUNK_SIZE"],
+            "env": [{"name": "LMCACHE_CHUNK_SIZE", "value": "64"}, {"name": "MINE", "value": "x"}],
+        }
+    },
+}
+
+
 @given(st.one_of(likely_specs(), specs()), _KERNELS, _PODS)
+@example(_GIVEN_ANEW, "off", engine_pod())
 @example(_BOTH_CACHES, "auto", engine_pod())
 @example(_DASHED_VALUE, "off", engine_pod("vllm", args=["--model", "m"]))
 @settings(max_examples=300)
