@@ -13,7 +13,17 @@ from typing import Any
 import pytest
 
 from e2e.pools import backend_and_pool
-from e2e.world import CONTROLLER, ENGINE_IMAGE, PRODUCT_IMAGE, SERVER, STORES_IMAGE, SUBSCRIBER_IMAGE, SYSTEM, World
+from e2e.world import (
+    CONTROLLER,
+    ENGINE_IMAGE,
+    PRODUCT_IMAGE,
+    SERVER,
+    STORES_IMAGE,
+    SUBSCRIBER_IMAGE,
+    SYSTEM,
+    World,
+    until,
+)
 from hack.onenode.cluster import Cluster
 from hack.onenode.processes import ClusterError
 
@@ -56,14 +66,18 @@ def _base() -> list[str]:
 
 
 @pytest.fixture(scope="session")
-def installed(cluster: Cluster, images: None, pytestconfig: pytest.Config) -> World:
+def installed(cluster: Cluster, images: None, pytestconfig: pytest.Config) -> Iterator[World]:
     """The product, as `manifests/default` installs it; a look at its own namespace."""
     world = World(cluster, SYSTEM)
+    before = {pod["metadata"]["uid"] for pod in world.list("pods")}
     install(world)
-    for deployment in () if pytestconfig.getoption("--as-loaded") else (SERVER, CONTROLLER):
-        world.kubectl("rollout", "restart", f"deployment/{deployment}")  # the tag is the same, the image is not
-        world.rolled_out(deployment)
-    return world
+    if not pytestconfig.getoption("--as-loaded") and before:  # the tag is the same, the image is not
+        for deployment in (SERVER, CONTROLLER):
+            world.kubectl("rollout", "restart", f"deployment/{deployment}")
+        for deployment in (SERVER, CONTROLLER):
+            world.rolled_out(deployment)
+    yield world
+    all_are_gone(world)
 
 
 def install(world: World) -> None:
@@ -73,6 +87,17 @@ def install(world: World) -> None:
         world.rolled_out(deployment)
 
 
+def all_are_gone(installed: World) -> None:
+    """Wait until every deleted namespace has ended: tests go on meanwhile, as it takes one half a minute."""
+
+    def gone() -> bool:
+        ending = installed.kubectl("get", "namespaces", "--field-selector=status.phase=Terminating", "-o", "name")
+        assert not ending, ending
+        return True
+
+    until(gone)
+
+
 @pytest.fixture
 def world(installed: World, request: pytest.FixtureRequest) -> Iterator[World]:
     """A namespace of the test's own in the cluster where the product is installed."""
@@ -80,7 +105,7 @@ def world(installed: World, request: pytest.FixtureRequest) -> Iterator[World]:
     installed.cluster.kubectl("create", "namespace", name)
     request.node.stash[_SEEN] = world = installed.elsewhere(name)
     yield world
-    installed.cluster.kubectl("delete", "namespace", name, "--timeout=110s")
+    installed.cluster.kubectl("delete", "namespace", name, "--wait=false")
 
 
 @pytest.fixture
@@ -112,6 +137,7 @@ def _diagnosis(world: World) -> str:
         (world, ("get", "pods,deployments,services,cachebackends", "-o", "wide")),
         (world, ("get", "cachebackends", "-o", "yaml")),
         (world, ("get", "events", "--sort-by=.lastTimestamp")),
+        (world, ("logs", "--selector", "app", "--all-containers", "--prefix", "--tail=30")),
         (system, ("get", "pods", "-o", "wide")),
         (system, ("logs", f"deployment/{CONTROLLER}", "--tail=60")),
         (system, ("logs", f"deployment/{SERVER}", "--tail=20")),

@@ -2,6 +2,7 @@
 """A stand-in for `lmcache_server HOST PORT DEVICE`: accepts connections, reads what is sent, answers nothing."""
 
 import asyncio
+import signal
 import sys
 
 
@@ -18,4 +19,6 @@ async def main(host: str, port: int) -> None:
 
 
 if __name__ == "__main__":
+    # As a container's first process it would outlive the signal otherwise, and end with the Pod's grace period.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit())
     asyncio.run(main(sys.argv[1], int(sys.argv[2])))
