@@ -11,7 +11,7 @@ import pytest
 
 from e2e import certmanager
 from e2e.backends import LMCACHE, PROMPT, endpoint_of, engines_of, routed
-from e2e.conftest import ROOT, install
+from e2e.conftest import ROOT, all_are_gone, install
 from e2e.world import CONTROLLER, SERVER, SYSTEM, World, has_condition, until
 from hack.onenode.processes import ClusterError
 from inferencecache.wire.service import METHODS
@@ -39,6 +39,7 @@ def restored(installed: World) -> Iterator[None]:
     """The usual installation, afterwards."""
     yield
     install(installed)
+    installed.delete("secret", CERTIFICATE, "--ignore-not-found")  # the next authority is another one
 
 
 def lookup(channel: grpc.Channel) -> pb.LookupRouteResponse:
@@ -102,6 +103,7 @@ def test_behind_tls_sidecars_report_and_lookups_are_answered(
 def test_the_chart_installs_works_upgrades_to_tls_and_leaves_the_kinds(
     world: World, installed: World, cert_manager: None, restored: None
 ) -> None:
+    all_are_gone(installed)  # while somebody is there who takes finalizers off
     installed.cluster.kubectl(
         "delete", "--ignore-not-found", "--timeout=110s", "-k", str(ROOT / "manifests" / "default")
     )

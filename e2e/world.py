@@ -88,8 +88,20 @@ class World:
         return self.kubectl("logs", pod, "--container", container)
 
     def rolled_out(self, deployment: str) -> None:
-        """Wait until all of a Deployment's Pods are of its latest template and ready."""
+        """Wait until all of a Deployment's Pods are of its latest template and ready, and all others have ended.
+
+        To kubectl a rollout is complete before that, while the old controller still answers some admissions.
+        """
         self.kubectl("rollout", "status", f"deployment/{deployment}", "--timeout=110s")
+        spec = self.get("deployment", deployment)["spec"]
+        selector = ",".join(f"{name}={value}" for name, value in spec["selector"]["matchLabels"].items())
+
+        def alone() -> bool:
+            pods = self.kubectl("get", "pods", "--selector", selector, "-o", "name").split()
+            assert len(pods) == spec["replicas"], pods
+            return True
+
+        until(alone)
 
     def ready_pods(self, selector: str) -> list[Manifest]:
         """The Pods that are ready."""
