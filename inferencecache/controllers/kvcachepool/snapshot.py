@@ -58,7 +58,7 @@ class Snapshot:
         """The live Bindings that could vanish at any time."""
         return tuple(
             binding
-            for binding in self.all_bindings
+            for binding in self.served
             if binding.metadata.deletion_timestamp is None and k.FINALIZER not in binding.metadata.finalizers
         )
 
@@ -77,10 +77,23 @@ class Snapshot:
         return tuple(binding for group in self.bindings.values() for binding in group)
 
     @cached_property
+    def served(self) -> tuple[KVCachePoolBinding, ...]:
+        """All but those that came to a pool which was being deleted already, and which says that it takes none.
+
+        When such a pool is gone, nobody would take out again what a sibling's pass had written for them.
+        """
+        return tuple(
+            binding
+            for binding in self.all_bindings
+            if self.pools[binding.pool].metadata.deletion_timestamp is None
+            or k.FINALIZER in binding.metadata.finalizers
+        )
+
+    @cached_property
     def claims(self) -> Mapping[str, tuple[KVCachePoolBinding, ...]]:
         """The Bindings that claim each domain, without those that are releasing theirs."""
         found: dict[str, list[KVCachePoolBinding]] = {}
-        for binding in self.all_bindings:
+        for binding in self.served:
             if not binding.releasing and binding.spec.domain.name:
                 found.setdefault(binding.spec.domain.name, []).append(binding)
         return {domain: tuple(claimants) for domain, claimants in found.items()}
@@ -106,7 +119,7 @@ class Snapshot:
     def registered(self) -> frozenset[str]:
         """The domains of which an entry on the master may be ours: claimed, being released, or written down before."""
         written = (domain.name for pool in self.pools.values() for domain in pool.status.domains)
-        claimed = (binding.spec.domain.name for binding in self.all_bindings)
+        claimed = (binding.spec.domain.name for binding in self.served)
         return frozenset(name for name in (*written, *claimed) if name) - self.contested
 
     @cached_property

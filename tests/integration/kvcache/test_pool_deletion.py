@@ -277,7 +277,7 @@ async def test_a_binding_that_comes_while_its_pool_goes_is_told_so_and_is_not_se
     world: World, master: Master
 ) -> None:
     await world.backend(admin=master.admin)
-    pool = await world.pool()
+    pool, _sibling = await world.pool(), await world.pool("sibling")
     holding = await world.binding("holding", domain="alpha")
     async with operator(world):
         await eventually(holds(master, {"alpha": 16 * MIB}), bool)
@@ -290,11 +290,15 @@ async def test_a_binding_that_comes_while_its_pool_goes_is_told_so_and_is_not_se
         assert f"KVCachePool {pool.name} is being deleted" in await world.message(
             KVCachePoolBinding, late, "QuotaObserved"
         )
-        assert await world.finalizers(KVCachePoolBinding, late) == []
         assert await world.status(KVCachePoolBinding, holding) == before
+        await world.binding("own", domain="gamma", pool="sibling")  # whose pass writes the quotas of all pools
+        await eventually(lambda: requested(master), lambda seen: "gamma" in seen)
+        assert await requested(master) == {"alpha": 16 * MIB, "gamma": 16 * MIB}
+        assert await world.document() == {"alpha": 16 * MIB, "gamma": 16 * MIB}
+        assert await world.finalizers(KVCachePoolBinding, late) == []
         await world.delete(KVCachePoolBinding, late, holding)
         await world.gone(KVCachePool, pool)
-    assert await requested(master) == {}
+    assert await requested(master) == {"gamma": 16 * MIB}
 
 
 async def test_a_pool_made_anew_claims_its_backend_though_the_old_ones_claim_still_shows(

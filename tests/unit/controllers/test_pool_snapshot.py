@@ -24,6 +24,11 @@ def written(*domains: str) -> dict[str, Any]:
     return {"domains": rows}
 
 
+def bare(one: KVCachePoolBinding) -> KVCachePoolBinding:
+    """The same without the finalizer."""
+    return one.model_copy(update={"metadata": one.metadata.model_copy(update={"finalizers": ()})})
+
+
 def test_bindings_of_every_pool_of_the_master_are_desired_in_the_order_of_their_domains() -> None:
     seen = Snapshot.of(
         [pool("one"), pool("two")],
@@ -67,6 +72,19 @@ def test_a_releasing_binding_contests_nothing() -> None:
     assert seen.desired == {"alpha": 16 * MIB}
     assert seen.leaving == {}
     assert seen.rivals(seen.all_bindings[1]) == ()
+
+
+def test_a_binding_that_came_to_a_pool_on_its_way_out_is_nobodys_concern_but_that_pools() -> None:
+    late = bare(binding("late", pool="going"))
+    before = binding("before", domain="beta", pool="going")
+    seen = Snapshot.of([pool("going", deleting=True), pool("staying")], [late, before, binding("own", pool="staying")])
+    assert seen.bindings["going"] == (before, late)
+    assert seen.bare_bindings == ()
+    assert seen.desired == {"alpha": 16 * MIB, "beta": 16 * MIB}
+    assert seen.contested == frozenset()
+    assert seen.rivals(late) == (Key("team", "own"),)
+    alone = Snapshot.of([pool("going", deleting=True), pool("staying")], [late])
+    assert (alone.desired, alone.registered, alone.leaving) == ({}, frozenset(), {})
 
 
 def test_a_pool_of_several_backends_desires_nothing_and_keeps_its_domains_registered() -> None:
