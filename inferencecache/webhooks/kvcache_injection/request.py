@@ -5,7 +5,6 @@ The engine is declared and never guessed: with a wrong guess the container start
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -14,12 +13,12 @@ from inferencecache.webhooks.kvcache_injection import keys
 from inferencecache.webhooks.kvcache_injection.engines import ROLES, SGLANG, VLLM, VLLM_ASCEND, Engine
 from inferencecache.webhooks.kvcache_injection.launch import Family
 from inferencecache.webhooks.validation.findings import Violation, forbidden, invalid, not_supported, required
+from inferencecache.webhooks.validation.kubernetes import is_subdomain
 
 RULE: Final = "12.1"
 ANNOTATIONS: Final = "metadata.annotations"
 _ASCEND: Final = "ascend"
 _FORWARDED: Final = "true"
-_NAME: Final = re.compile(r"[a-z0-9](?:[-a-z0-9.]{0,251}[a-z0-9])?")
 
 _SETTABLE: Final = frozenset(
     {
@@ -74,7 +73,7 @@ def annotation(key: str) -> str:
 
 
 def _binding(name: str) -> str:
-    return name if _NAME.fullmatch(name) else ""
+    return name if is_subdomain(name) else ""
 
 
 def _engine(annotations: Mapping[str, str]) -> Engine | None:

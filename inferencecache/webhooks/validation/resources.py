@@ -7,7 +7,6 @@ owns the store.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator
 from typing import Final, TypeAlias
 
@@ -15,6 +14,7 @@ from inferencecache.api import constants as c
 from inferencecache.api.core import ResourceRequirements
 from inferencecache.api.quantity import Quantity
 from inferencecache.webhooks.validation.findings import Violation, forbidden, invalid
+from inferencecache.webhooks.validation.kubernetes import is_qualified_name
 from inferencecache.webhooks.validation.table import RuleTable, Subject
 
 TABLE = RuleTable()
@@ -25,9 +25,6 @@ _BLOCK: Final = {
     c.PROVIDER_LMCACHE_SERVER: "lmCacheServer",
     c.PROVIDER_MOONCAKE: "mooncake",
 }
-_NAME = re.compile(r"[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
-_SUBDOMAIN = re.compile(r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?(?:\.[a-z0-9](?:[-a-z0-9]*[a-z0-9])?)*")
-_LONGEST_SUBDOMAIN: Final = 253
 
 
 def _resources(s: Subject) -> tuple[str, ResourceRequirements] | None:
@@ -84,14 +81,8 @@ def _page_size(name: str) -> Quantity | None:
 
 def _vendor_name(name: str) -> bool:
     """Whether a name is an extended resource such as nvidia.com/gpu."""
-    prefix, slash, rest = name.partition("/")
-    return (
-        bool(slash)
-        and prefix not in ("kubernetes.io", "requests.kubernetes.io")
-        and len(prefix) <= _LONGEST_SUBDOMAIN
-        and _SUBDOMAIN.fullmatch(prefix) is not None
-        and _NAME.fullmatch(rest) is not None
-    )
+    prefix, slash, _ = name.partition("/")
+    return bool(slash) and prefix not in ("kubernetes.io", "requests.kubernetes.io") and is_qualified_name(name)
 
 
 @_container_rule("V14")

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
 from inferencecache.api import constants as c
 from inferencecache.api.endpoint import EndpointError, namespace_in, parse_endpoint
 from inferencecache.webhooks.validation.findings import Violation, forbidden, invalid, required
+from inferencecache.webhooks.validation.kubernetes import is_subdomain
 from inferencecache.webhooks.validation.table import RuleTable, Subject
 
 TABLE = RuleTable()
@@ -202,7 +202,6 @@ def only_mooncake_needs_the_host_network(s: Subject) -> Iterator[Violation]:
 # --------------------------------------------------------------------------------------------------- on a KV cache pool
 
 _BINDING = f"{_STORAGE}.poolBindingRef"
-_NAME = re.compile(r"[a-z0-9](?:[-a-z0-9.]{0,251}[a-z0-9])?")
 
 
 @TABLE.rule("pool-store")
@@ -226,7 +225,7 @@ def a_binding_has_a_name(s: Subject) -> Iterator[Violation]:
     if s.storage is None or s.storage.pool_binding_ref is None:
         return
     name = s.storage.pool_binding_ref.name
-    if not _NAME.fullmatch(name):
+    if not is_subdomain(name):
         yield invalid("pool-name", f"{_BINDING}.name", name, "name a KVCachePoolBinding of this namespace")
 
 

@@ -186,6 +186,7 @@ ROWS: list[tuple[str, str, dict[str, Any]]] = [
     ("pool-store", _POOL, _vllm(**_on_pool(provider="LMCacheServer"))),
     ("pool-name", f"{_POOL}.name", _vllm(**_on_pool(poolBindingRef={"name": ""}))),
     ("pool-name", f"{_POOL}.name", _vllm(**_on_pool(poolBindingRef={"name": "other/team-a"}))),
+    ("pool-name", f"{_POOL}.name", _vllm(**_on_pool(poolBindingRef={"name": "team..a"}))),
     ("pool-server", "spec.remoteStorage.mooncake", _vllm(**_on_pool(mooncake={"image": "m:1"}))),
     ("pool-server", "spec.autoscaling", _vllm(autoscaling=_SCALING, **_on_pool())),
     ("pool-server", "spec.template", _vllm(template={"schedulerName": "s"}, **_on_pool())),

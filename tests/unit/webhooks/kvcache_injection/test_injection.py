@@ -253,6 +253,7 @@ def test_a_vllm_that_would_find_no_block_of_another_is_warned_of(engine: str, co
         ("vLLM", {"binding": ""}, "binding", "name a KVCachePoolBinding"),
         ("vLLM", {"binding": "other/team-a"}, "binding", "another namespace"),
         ("vLLM", {"binding": "Team A"}, "binding", "cannot be the name"),
+        ("vLLM", {"binding": "team-.a"}, "binding", "cannot be the name"),
         ("vLLM", {"engine": None}, "engine", "not guessed"),
         ("vLLM", {"engine": "vllm"}, "engine", '"vLLM", "SGLang"'),
         ("vLLM", {"engine": "TensorRT"}, "engine", '"vLLM", "SGLang"'),
