@@ -6,6 +6,8 @@ values for objects that bypassed the API server's defaulting, so that no reader 
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Mapping
 from datetime import timedelta
 from typing import Annotated, ClassVar, Final
@@ -196,6 +198,19 @@ class EngineSelector(Model):
     """Labels that must all be on the Pod. Empty selects none."""
 
 
+HICACHE_WRITE_POLICIES: Final = ("write_back", "write_through", "write_through_selective")
+HICACHE_IO_BACKENDS: Final = ("direct", "kernel", "kernel_ascend")
+HICACHE_MEMORY_LAYOUTS: Final = ("layer_first", "page_first", "page_first_direct", "page_first_kv_split", "page_head")
+
+_RATIO: Final = re.compile(r"\+?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
+
+
+def parse_ratio(text: str) -> float | None:
+    """A ratio of HiCache: a finite number above zero, or None if the text is none, or one too large or too small."""
+    number = float(text) if _RATIO.fullmatch(text) else 0.0
+    return number if 0 < number < math.inf else None
+
+
 class HiCache(Model):
     """SGLang's native host cache. Exactly one of sizeGB and ratio."""
 
@@ -203,14 +218,11 @@ class HiCache(Model):
     """Host cache size in decimal GB."""
     ratio: Text | None = None
     """Host cache size as a multiple of the device cache: a number above zero."""
-    write_policy: Annotated[Text | None, Schema(enum=("write_back", "write_through", "write_through_selective"))] = None
+    write_policy: Annotated[Text | None, Schema(enum=HICACHE_WRITE_POLICIES)] = None
     """When entries go to the host."""
-    io_backend: Annotated[Text | None, Schema(enum=("direct", "kernel", "kernel_ascend"))] = None
+    io_backend: Annotated[Text | None, Schema(enum=HICACHE_IO_BACKENDS)] = None
     """How entries are copied."""
-    memory_layout: Annotated[
-        Text | None,
-        Schema(enum=("layer_first", "page_first", "page_first_direct", "page_first_kv_split", "page_head")),
-    ] = None
+    memory_layout: Annotated[Text | None, Schema(enum=HICACHE_MEMORY_LAYOUTS)] = None
     """Layout of the host cache."""
 
 

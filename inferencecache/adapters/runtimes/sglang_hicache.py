@@ -7,7 +7,6 @@ would accept are wired, because a wrong flag keeps the engine from starting.
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable, Sequence
 from typing import Final
@@ -18,8 +17,15 @@ from inferencecache.adapters.flags import flag_of, tokens
 from inferencecache.adapters.registry import Container, InjectionError, PodSpec, Settings, runtimes
 from inferencecache.adapters.subscriber import subscriber_container
 from inferencecache.api import constants as c
-from inferencecache.api.cachebackend import CacheBackend, EngineOverrides, HiCache
-from inferencecache.api.model import Schema
+from inferencecache.api.cachebackend import (
+    HICACHE_IO_BACKENDS,
+    HICACHE_MEMORY_LAYOUTS,
+    HICACHE_WRITE_POLICIES,
+    CacheBackend,
+    EngineOverrides,
+    HiCache,
+    parse_ratio,
+)
 
 RUNTIME_ID: Final = "sglang"
 ENGINE: Final = "sglang"
@@ -27,14 +33,13 @@ ENABLE: Final = "--enable-hierarchical-cache"
 SIZE: Final = "--hicache-size"
 RATIO: Final = "--hicache-ratio"
 OPTIONS: Final = {
-    "--hicache-write-policy": "write_policy",
-    "--hicache-io-backend": "io_backend",
-    "--hicache-mem-layout": "memory_layout",
+    "--hicache-write-policy": ("write_policy", HICACHE_WRITE_POLICIES),
+    "--hicache-io-backend": ("io_backend", HICACHE_IO_BACKENDS),
+    "--hicache-mem-layout": ("memory_layout", HICACHE_MEMORY_LAYOUTS),
 }
-"""Optional flags, in the order they are appended, and the field that asks for each."""
+"""Optional flags, in the order they are appended, with the field that asks for each and the values that it takes."""
 
 _LMCACHE_FLAGS: Final = ("--enable-lmcache", "--lmcache-config-file")
-_NUMBER = re.compile(r"\+?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?", re.ASCII)
 _INTEGER = re.compile(r"[+-]?[0-9]{1,20}", re.ASCII)
 
 
@@ -103,12 +108,6 @@ _REQUIREMENTS: Final[tuple[tuple[Callable[[CacheBackend], bool], str], ...]] = (
 )
 
 
-def parse_ratio(text: str) -> float | None:
-    """A capacity ratio: a finite number above zero, or None if the text is none."""
-    number = float(text) if _NUMBER.fullmatch(text) else 0.0
-    return number if 0 < number < math.inf else None
-
-
 def _flags(hi_cache: HiCache | None) -> dict[str, str]:
     if hi_cache is None:
         raise InjectionError("spec.hiCache is missing")
@@ -123,20 +122,14 @@ def _flags(hi_cache: HiCache | None) -> dict[str, str]:
         if parse_ratio(hi_cache.ratio) is None:
             raise InjectionError(f'spec.hiCache.ratio is "{hi_cache.ratio}": it must be a finite number above zero')
         wanted[RATIO] = hi_cache.ratio
-    for flag, field in OPTIONS.items():
+    for flag, (field, allowed) in OPTIONS.items():
         value: str | None = getattr(hi_cache, field)
         if not value:
             continue
-        allowed = _choices(field)
         if value not in allowed:
             raise InjectionError(f'spec.hiCache.{field} "{value}" is unknown: use one of {", ".join(allowed)}')
         wanted[flag] = value
     return wanted
-
-
-def _choices(field: str) -> tuple[str, ...]:
-    marks = HiCache.model_fields[field].metadata
-    return next(mark.enum for mark in marks if isinstance(mark, Schema))
 
 
 def _missing(argv: Sequence[str], wanted: dict[str, str]) -> list[str]:

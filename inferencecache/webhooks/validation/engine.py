@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-import math
-import re
 from collections.abc import Iterator
 from typing import Final
 
 from inferencecache.adapters.binding import Binding, known_protocols
 from inferencecache.api import constants as c
+from inferencecache.api.cachebackend import (
+    HICACHE_IO_BACKENDS,
+    HICACHE_MEMORY_LAYOUTS,
+    HICACHE_WRITE_POLICIES,
+    parse_ratio,
+)
 from inferencecache.webhooks.validation.findings import (
     Violation,
     forbidden,
@@ -20,10 +24,6 @@ from inferencecache.webhooks.validation.findings import (
 from inferencecache.webhooks.validation.table import RuleTable, Subject
 
 TABLE = RuleTable()
-_FLOAT = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
-_WRITE_POLICIES: Final = ("write_back", "write_through", "write_through_selective")
-_IO_BACKENDS: Final = ("direct", "kernel", "kernel_ascend")
-_MEMORY_LAYOUTS: Final = ("layer_first", "page_first", "page_first_direct", "page_first_kv_split", "page_head")
 _GIB: Final = 2**30
 _LARGEST_CHUNK: Final = 65536
 _LARGEST_L1_GIB: Final = 1024
@@ -145,13 +145,8 @@ def hicache_size_is_positive(s: Subject) -> Iterator[Violation]:
 def hicache_ratio_is_a_positive_number(s: Subject) -> Iterator[Violation]:
     """The ratio reaches a command line, where the engine parses it."""
     ratio = s.spec.hi_cache and s.spec.hi_cache.ratio
-    if _hicache(s) and ratio and not _positive_number(ratio):
+    if _hicache(s) and ratio and parse_ratio(ratio) is None:
         yield invalid("V28", "spec.hiCache.ratio", ratio, "must be a finite number greater than zero, such as 2.0")
-
-
-def _positive_number(text: str) -> bool:
-    """Whether text is an ASCII float above zero that neither overflows nor underflows."""
-    return _FLOAT.fullmatch(text) is not None and 0 < float(text) < math.inf
 
 
 @TABLE.rule("V29", "V30")
@@ -161,9 +156,9 @@ def hicache_options_are_known(s: Subject) -> Iterator[Violation]:
     if not _hicache(s) or block is None:
         return
     for rule, name, value, accepted in (
-        ("V29", "writePolicy", block.write_policy, _WRITE_POLICIES),
-        ("V30", "ioBackend", block.io_backend, _IO_BACKENDS),
-        ("V30", "memoryLayout", block.memory_layout, _MEMORY_LAYOUTS),
+        ("V29", "writePolicy", block.write_policy, HICACHE_WRITE_POLICIES),
+        ("V30", "ioBackend", block.io_backend, HICACHE_IO_BACKENDS),
+        ("V30", "memoryLayout", block.memory_layout, HICACHE_MEMORY_LAYOUTS),
     ):
         if value and value not in accepted:
             yield not_supported(rule, f"spec.hiCache.{name}", value, accepted)

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from inferencecache.adapters.binding import Binding
 from inferencecache.adapters.registry import InjectionError, PodSpec, RuntimeAdapter, load_adapters
-from inferencecache.adapters.runtimes.sglang_hicache import parse_ratio
 from inferencecache.api.cachebackend import CacheBackend
 from tests.unit.adapters.objects import MANAGED, REDIS, backend, pod_spec, variables
 
@@ -304,11 +303,6 @@ def test_hicache_never_overrules_the_pods_owner(field: str, args: list[str]) -> 
 )
 def test_hicache_wires_only_what_admission_would_accept(wanted: CacheBackend) -> None:
     refuse(pod_spec("sglang"), None, wanted, "hiCache|HiCache")
-
-
-@pytest.mark.parametrize(("text", "value"), [("2.0", 2.0), ("02.0", 2.0), (".5", 0.5), ("0", None), ("1_0", None)])
-def test_ratio(text: str, value: float | None) -> None:
-    assert parse_ratio(text) == value
 
 
 # ------------------------------------------------------------------------------------------------------- properties

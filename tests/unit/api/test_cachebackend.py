@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from inferencecache.api.cachebackend import CacheBackend
+from inferencecache.api.cachebackend import CacheBackend, parse_ratio
 from inferencecache.api.model import DecodeError
 
 
@@ -138,3 +138,17 @@ def test_two_backends_compete_where_one_pod_could_match_both(
     first, second = (backend({"engineSelector": {"matchLabels": labels}}) for labels in (one, other))
     assert first.competes_with(second) is competes
     assert second.competes_with(first) is competes
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        *(("2.0", 2.0), ("02.0", 2.0), (".5", 0.5), ("1e2", 100.0), ("+2", 2.0)),
+        *(
+            (text, None)
+            for text in ("", " 2", "0", "-1", "1_0", "NaN", "Inf", "1e999", "1e-999", "2 ", "\uff12", "0x1")
+        ),
+    ],
+)
+def test_a_ratio_is_a_finite_number_above_zero(text: str, value: float | None) -> None:
+    assert parse_ratio(text) == value
