@@ -19,6 +19,7 @@ SUBSCRIBER: Final = "kvevent-subscriber"
 KERNEL_CHECK: Final = "lmcache-kernel-check"
 
 _SHELL_LINE = re.compile(r"\s*(?:exec\s+|env\s+|[A-Za-z_]\w*=\S*\s+)*(?:\S*/)?(?:sh|bash|vllm|sglang|python[\d.]*)\s")
+_ENGINE = re.compile(r"vllm|sglang|python[\d.]*")
 _FORWARDS = re.compile(r"\$(?:[@*]|\{[@*])")
 _DEFAULTED: Final = frozenset(
     {"imagePullPolicy", "terminationMessagePath", "terminationMessagePolicy", "timeoutSeconds", "successThreshold"}
@@ -75,16 +76,19 @@ def _shell_script(command: Sequence[str], args: Sequence[str]) -> tuple[str, boo
     """The script that a shell runs, and whether anything follows it; None if the engine is started directly.
 
     Looks at the two lists as the one they become. A shell line as first of `args`, with no `command`, is the script
-    of an image whose entry point is `sh -c`.
+    of an image whose entry point is `sh -c`. Before the shell there may be launchers with options of their own
+    (`numactl --interleave=all`).
     """
     if not command and args and _SHELL_LINE.match(args[0]):
         return args[0], len(args) > 1
     argv = [*command, *args]
     for index, entry in enumerate(argv):
-        if entry.startswith("--") and len(entry) > 2:
-            return None  # past the program: from here on it is the engine's own arguments
-        if posixpath.basename(entry) in SHELLS:
+        program = posixpath.basename(entry)
+        if program in SHELLS:
             return _script_of_shell(argv[index + 1 :])
+        of_the_image = not command and entry.startswith("--") and len(entry) > 2
+        if _ENGINE.fullmatch(program) or of_the_image:
+            return None  # from here on it is the engine's own arguments
     return None
 
 

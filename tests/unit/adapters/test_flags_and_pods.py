@@ -69,6 +69,8 @@ def test_a_flag_is_updated_where_it_stands(
         {"args": ["exec python3 -m vllm.entrypoints.openai.api_server --model m"]},
         {"command": ["tini", "--", "env", "A=1", "sh", "-c", "vllm serve m"]},
         {"command": ["busybox", "sh", "-c", "vllm serve m"]},
+        {"command": ["numactl", "--interleave=all", "sh", "-c", "vllm serve m"]},
+        {"command": ["dumb-init", "--single-child", "bash", "-lc"], "args": ["vllm serve m"]},
         {"command": ["sh", "-c", "vllm serve $1"], "args": ["sh", "m"]},
         {"command": ["sh", "-c", 'vllm serve "$@"']},  # the first argument added would become $0
         {"command": ["sh", "-c"]},
@@ -89,6 +91,9 @@ def test_a_shell_that_swallows_arguments_is_refused(container: dict[str, list[st
         {"command": ["/bin/sh", "/start.sh"]},
         {"args": ["/models/my model", "--port", "8000"]},
         {"args": ["--chat-template", "sh -c x"]},
+        {"args": ["m", "--chat-template", "sh", "-c", "x"]},
+        {"command": ["numactl", "--interleave=all", "/opt/bin/vllm", "serve", "sh", "-c"]},
+        {"command": ["/usr/bin/python3.12", "-m", "sglang.launch_server", "--model", "sh", "-c", "x"]},
     ],
 )
 def test_everything_else_can_be_extended(container: dict[str, list[str]]) -> None:
