@@ -62,8 +62,12 @@ class KeyOrder(Source):
                 self._settle(prefix_hash)
         self._put(later, at_us)
 
+    def forget(self, prefix_hash: bytes) -> None:
+        """Take in that the last hold of a key has gone: there is nobody else to be asked for it."""
+        self.recency.discard(prefix_hash)
+
     def lose(self, prefix_hash: bytes, stamp: int) -> None:
-        """Take in that a hold with `stamp` has gone."""
+        """Take in that a hold with `stamp` has gone, and that the key has others."""
         newest = self.recency.stamps.get(prefix_hash)
         if newest is not None and seen_us(newest) == seen_us(stamp):
             self._settle(prefix_hash)

@@ -181,5 +181,8 @@ class Partition:
         else:
             self.shared[prefix_hash] = others - 1
         if self.key_order is not None:
-            self.key_order.lose(prefix_hash, stamp)
+            if others is None:
+                self.key_order.forget(prefix_hash)
+            else:
+                self.key_order.lose(prefix_hash, stamp)
         return others is None

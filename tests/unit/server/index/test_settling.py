@@ -8,6 +8,7 @@ from collections import Counter
 import pytest
 
 from inferencecache.server.index import Stats, index, recency
+from inferencecache.server.index.key_orders import KeyOrder
 from tests.unit.server.index.operations import RESERVED, TENANTS, History
 from tests.unit.server.index.reports import HALF, NOW_US, SCOPE, Filled, blocks, chain, exact, report, snapshot_of
 from tests.unit.server.index.rules import MINUTE, SECOND
@@ -170,6 +171,26 @@ def test_keys_that_only_cleared_replicas_had_cost_a_tenant_no_others() -> None:
     filled.ingest(report("b", stats=HALF))
     assert keys(settled(filled)) == 100
     assert filled.evicted == []
+
+
+def test_a_key_that_nobody_else_holds_goes_without_the_other_replicas_being_asked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[bytes] = []
+    settle = KeyOrder._settle
+
+    def counting(order: KeyOrder, prefix_hash: bytes) -> None:
+        asked.append(prefix_hash)
+        settle(order, prefix_hash)
+
+    monkeypatch.setattr(KeyOrder, "_settle", counting)
+    filled = Filled(report("a", MANY[:60]), report("b", MANY[50:90], ago=MINUTE), report("c", MANY[90:99], ago=MINUTE))
+    filled.rules.quotas["team"] = 98
+    filled.ingest(report("b", stats=HALF))  # from now on the order of the keys is kept
+    filled.clear("a")
+    assert keys(settled(filled)) == 48
+    assert sorted(asked) == sorted(MANY[50:60])
+    assert newest_first(filled) == sorted({*MANY[50:99]} - {MANY[60]}, reverse=True)
 
 
 def test_a_quota_waits_for_no_replica_of_another_tenant() -> None:
