@@ -84,10 +84,10 @@ class KeyOrder(Source):
 
     def _settle(self, prefix_hash: bytes) -> None:
         """Find the newest holder of a key again, after the one it had has gone or moved back."""
-        stamps = [lane.recency.stamps.get(prefix_hash) for lane in self._partition.lanes.values()]
-        instants = [seen_us(stamp) for stamp in stamps if stamp is not None]
-        if instants:
-            self._put([prefix_hash], max(instants))
+        lanes = self._partition.lanes.values()
+        stamps = [stamp for lane in lanes if (stamp := lane.recency.stamps.get(prefix_hash)) is not None]
+        if stamps:
+            self._put([prefix_hash], seen_us(max(stamps)))
         else:
             self.recency.discard(prefix_hash)
 
