@@ -6,14 +6,15 @@ where it came from, so that an error can say which file and which document it me
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import yaml
+
+from inferencecache.cli import scalars
 
 
 class DocumentError(Exception):
@@ -42,7 +43,7 @@ class Document:
 
 
 class _Loader(yaml.SafeLoader):
-    """Only `true` and `false` are booleans, times stay text, and a key given twice is an error."""
+    """Scalars and keys mean what kubectl takes them for, and a key given twice is an error."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen = set()
@@ -52,16 +53,40 @@ class _Loader(yaml.SafeLoader):
             if key.tag != "tag:yaml.org,2002:merge" and key.value in seen:
                 raise yaml.constructor.ConstructorError(None, None, f"key {key.value!r} is given twice", key.start_mark)
             seen.add(key.value)
-        return super().construct_mapping(node, deep)
+        self.flatten_mapping(node)
+        # Each key by itself: to Python, true and 1 are one key.
+        return {_key(self.construct_object(key)): self.construct_object(value, deep) for key, value in node.value}
 
 
+def _key(key: Any) -> Any:
+    """A key as a text: keys of JSON are. Raises `ValueError` for none at all."""
+    if key is None:
+        raise ValueError("a key is empty")
+    return str(key).lower() if isinstance(key, bool) else str(key) if isinstance(key, int | float) else key
+
+
+def _truth(loader: _Loader, node: yaml.ScalarNode) -> bool:
+    return scalars.truth(node.value)
+
+
+def _number(loader: _Loader, node: yaml.ScalarNode) -> int | float | str:
+    try:
+        return scalars.number(node.value)
+    except ValueError as error:
+        raise yaml.constructor.ConstructorError(None, None, str(error), node.start_mark) from error
+
+
+_TRUTH: Final = "tag:yaml.org,2002:bool"
+_NUMBER: Final = "tag:yaml.org,2002:float"
+_OTHERWISE: Final = {_TRUTH, _NUMBER, *(f"tag:yaml.org,2002:{kind}" for kind in ("int", "timestamp", "value"))}
 _Loader.yaml_implicit_resolvers = {
-    first: [(tag, pattern) for tag, pattern in rules if tag.rpartition(":")[2] not in ("timestamp", "bool")]
+    first: [(tag, pattern) for tag, pattern in rules if tag not in _OTHERWISE]
     for first, rules in yaml.SafeLoader.yaml_implicit_resolvers.items()
 }
-_Loader.add_implicit_resolver(
-    "tag:yaml.org,2002:bool", re.compile("^(?:true|True|TRUE|false|False|FALSE)$"), list("tTfF")
-)
+_Loader.add_implicit_resolver(_TRUTH, scalars.TRUTH, list(scalars.TRUTH_BEGINS))
+_Loader.add_implicit_resolver(_NUMBER, scalars.NUMBER, list(scalars.NUMBER_BEGINS))
+_Loader.add_constructor(_TRUTH, _truth)
+_Loader.add_constructor(_NUMBER, _number)
 
 
 def load(paths: Sequence[str]) -> list[Document]:

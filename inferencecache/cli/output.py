@@ -10,6 +10,8 @@ from typing import Any
 
 import yaml
 
+from inferencecache.cli import scalars
+
 
 class Format(StrEnum):
     """What `-o` accepts."""
@@ -31,6 +33,9 @@ def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
 
 
 _Dumper.add_representer(str, _text)
+# Texts that only kubectl takes for something else are quoted, too.
+_Dumper.add_implicit_resolver("tag:yaml.org,2002:bool", scalars.TRUTH, list(scalars.TRUTH_BEGINS))
+_Dumper.add_implicit_resolver("tag:yaml.org,2002:float", scalars.NUMBER, list(scalars.NUMBER_BEGINS))
 
 
 def to_yaml(manifest: Any) -> str:

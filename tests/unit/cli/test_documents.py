@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -23,11 +24,32 @@ def test_documents_files_and_lists_in_order(tmp_path: Path, monkeypatch: pytest.
     assert documents[2].where == "standard input, document 1 (Service without a name)"
 
 
-def test_scalars_mean_what_the_api_server_thinks(tmp_path: Path) -> None:
-    (tmp_path / "a.yaml").write_text(f"{POD}spec: {{a: yes, b: true, c: 2026-01-02, d: '1', e: 0x10, f: on}}\n")
-    assert load([str(tmp_path / "a.yaml")])[0].manifest["spec"] == {
-        "a": "yes", "b": True, "c": "2026-01-02", "d": "1", "e": 16, "f": "on",
-    }  # fmt: skip
+SCALARS: dict[str, Any] = {
+    "yes": True, "on": True, "y": True, "N": False, "Off": False, "true": True, "tRue": "tRue", "~": None, "=": "=",
+    "2026-01-02": "2026-01-02", "'1'": "1", "22:30": "22:30", "1.2.3": "1.2.3", "1Gi": "1Gi", "e3": "e3", "0x": "0x",
+    "0x1F": 31, "0B1": 1, "0o17": 15, "0755": 493, "0_7": 7, "00": 0, "08": 8, "0888": 888, "-0b1": -1, "+5": 5,
+    "1_000": 1000, "1.": 1, ".5": 0.5, "+.5": 0.5, "1_0.5": 10.5, "09.5": 9.5, "18446744073709551615": 2**64 - 1,
+    "1e3": 1000, "1E-3": 0.001, "1.5e3": 1500, "1e21": 1e21, "12e4567": "12e4567", "0o8": "0o8",
+}  # fmt: skip
+"""Scalars, and what kubectl 1.32 takes them for."""
+
+
+@pytest.mark.parametrize("written", SCALARS)
+def test_scalars_mean_what_kubectl_takes_them_for(tmp_path: Path, written: str) -> None:
+    (tmp_path / "a.yaml").write_text(f"{POD}spec:\n  a: {written}\n")
+    read = load([str(tmp_path / "a.yaml")])[0].manifest["spec"]["a"]
+    assert (read, type(read)) == (SCALARS[written], type(SCALARS[written]))
+
+
+@pytest.mark.parametrize("text", [written for written, read in SCALARS.items() if written != "'1'" and written != read])
+def test_a_text_is_written_so_that_kubectl_reads_a_text(text: str) -> None:
+    assert to_yaml({"a": text}) == f"a: '{text}'\n"
+
+
+def test_keys_are_texts(tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text(f"{POD}spec: {{on: a, 1: b, 0x10: c, 1.5: d, 'q': e}}\n")
+    read = load([str(tmp_path / "a.yaml")])[0].manifest["spec"]
+    assert read == {"true": "a", "1": "b", "16": "c", "1.5": "d", "q": "e"}
 
 
 @pytest.mark.parametrize(
@@ -43,6 +65,8 @@ def test_scalars_mean_what_the_api_server_thinks(tmp_path: Path) -> None:
         ("!!python/object:os.system {}", "not valid YAML"),
         ("[" * 5000, "not valid YAML"),
         ("? [a]\n: b", "not valid YAML"),
+        ("~: a", "a key is empty"),
+        ("a: .inf", "no number that JSON has"),
     ],
 )
 def test_bad_input_is_named(tmp_path: Path, text: str, said: str) -> None:
