@@ -77,8 +77,11 @@ def kind_of(document: Document) -> type[CustomObject] | None:
 
 
 def objects_of(kind: type[T], documents: Sequence[Document]) -> list[T]:
-    """The objects of a kind among the documents, admitted; ends the command if one would be refused by its schema."""
-    found = []
+    """The objects of a kind among the documents, admitted; ends the command if one would be refused by its schema.
+
+    Of two of the same name the later one is there in the end, as with `kubectl apply`.
+    """
+    found: dict[object, T] = {}
     for document in documents:
         admitted = admit(document) if kind_of(document) is kind else None
         if admitted is None:
@@ -86,8 +89,9 @@ def objects_of(kind: type[T], documents: Sequence[Document]) -> list[T]:
         if admitted.violations or not isinstance(admitted.object, kind):
             problems = "; ".join(f"{violation.field}: {violation.message}" for violation in admitted.violations)
             fail(f"{document.where} would be refused: {problems}")
-        found.append(admitted.object)
-    return found
+        metadata = admitted.object.metadata
+        found[(metadata.namespace, metadata.name) if metadata.name else id(document)] = admitted.object
+    return list(found.values())
 
 
 def fail(message: str) -> NoReturn:

@@ -93,6 +93,17 @@ def test_inject_shows_a_diff_and_explains_an_unwired_pod(tmp_path: Path) -> None
     assert "(Pod other): no matching CacheBackend in namespace default" in result.stderr
 
 
+def test_of_two_backends_of_one_name_the_later_is_there(tmp_path: Path) -> None:
+    backend = yaml.safe_load(SAMPLE.read_text())
+    metadata, spec = backend["metadata"], backend["spec"]
+    later = {**backend, "spec": {**spec, "engineSelector": {"matchLabels": {"app": "other"}}}}
+    result = run("inject", "-f", written(tmp_path / "a.yaml", backend, later, POD))
+    assert "no matching CacheBackend" in result.stderr
+    result = run("render", "-f", written(tmp_path / "b.yaml", backend, {**later, "spec": {**spec, "replicas": 3}}))
+    (workload,) = (one for one in yaml.safe_load_all(result.stdout) if one["kind"] == "Deployment")
+    assert (workload["metadata"]["name"], workload["spec"]["replicas"]) == (metadata["name"], 3)
+
+
 def test_inject_twice_changes_nothing(tmp_path: Path) -> None:
     once = run("inject", "-f", SAMPLE, "-f", written(tmp_path / "pod.yaml", POD)).stdout
     again = run("inject", "-f", SAMPLE, "-f", "-", "-o", "diff", stdin=once)
