@@ -71,6 +71,16 @@ def controller(
             rich_help_panel=_LISTENERS,
         ),
     ] = "",
+    webhook_shutdown_delay: Annotated[
+        timedelta,
+        typer.Option(
+            parser=duration,
+            metavar="DURATION",
+            show_default="0s",
+            help="How long admissions are still answered after SIGTERM, for nodes to hear that this Pod ends.",
+            rich_help_panel=_LISTENERS,
+        ),
+    ] = timedelta(0),
     leader_elect: Annotated[
         bool,
         typer.Option("--leader-elect/--no-leader-elect", help="Reconcile only while holding the Lease."),
@@ -221,6 +231,7 @@ def controller(
             health_probe_bind_address=health_probe_bind_address,
             webhook_port=webhook_port,
             webhook_cert_dir=Path(webhook_cert_dir) if webhook_cert_dir else CERT_DIR,
+            webhook_shutdown_delay=max(webhook_shutdown_delay, timedelta(0)),
             leader_elect=leader_elect,
             leader_election_namespace=leader_election_namespace,
             kvevent_subscriber_image=kvevent_subscriber_image,

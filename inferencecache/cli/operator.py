@@ -147,7 +147,12 @@ def _server(settings: ControllerSettings) -> CacheServer:
 def _serve(manager: Manager, app: FastAPI, settings: ControllerSettings, namespace: str) -> None:
     """Add the webhook listener and whatever keeps its certificate."""
     certificate = ServingCertificate()
-    server = WebhookServer(app, port=settings.webhook_port, tls=certificate.context)
+    server = WebhookServer(
+        app,
+        port=settings.webhook_port,
+        tls=certificate.context,
+        shutdown_delay=settings.webhook_shutdown_delay,
+    )
 
     async def serve() -> None:
         await certificate.wait_loaded()

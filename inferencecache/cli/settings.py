@@ -61,6 +61,7 @@ class ControllerSettings:
     health_probe_bind_address: str = ":8081"
     webhook_port: int = 9443
     webhook_cert_dir: Path = CERT_DIR
+    webhook_shutdown_delay: timedelta = timedelta(0)
     leader_elect: bool = False
     leader_election_namespace: str = ""
     kvevent_subscriber_image: str = ""

@@ -1,8 +1,12 @@
 """Serves the admission app over TLS, as one runnable of a manager.
 
 The TLS context is given ready-made: whoever owns the certificate replaces it inside the context, and the next handshake
-uses it, without a restart (decision A8). Signals are the manager's business; on cancellation the listener closes first,
-requests in flight are answered, and connections that idle are dropped after a short grace.
+uses it, without a restart (decision A8). Signals are the manager's business.
+
+Its end has two parts. For the shutdown delay it goes on answering, as nodes that have not heard of it yet still send
+the API server here; each answer asks for the connection to be closed, so that the next call finds the way to another
+replica. Then the listener closes, requests in flight are answered, and connections that idle are dropped after a short
+grace.
 """
 
 from __future__ import annotations
@@ -18,6 +22,7 @@ from typing import Final
 import structlog
 import uvicorn
 from fastapi import FastAPI
+from starlette.types import Message, Receive, Scope, Send
 
 log = structlog.get_logger(__name__)
 
@@ -46,7 +51,8 @@ class _Server(uvicorn.Server):
 class WebhookServer:
     """The listener. `port` 0 takes a free one; `bound_port` tells which, once `started` is set.
 
-    With `tls` absent it serves plain HTTP, for tests and for setups that end TLS elsewhere.
+    With `tls` absent it serves plain HTTP, for tests and for setups that end TLS elsewhere. `shutdown_delay` is how
+    long it goes on answering after it was cancelled; another cancellation cuts that short.
     """
 
     def __init__(
@@ -57,6 +63,7 @@ class WebhookServer:
         port: int = 9443,
         tls: ssl.SSLContext | None = None,
         grace: timedelta = GRACE,
+        shutdown_delay: timedelta = timedelta(0),
     ) -> None:
         self.started = asyncio.Event()
         self.bound_port = port
@@ -64,6 +71,8 @@ class WebhookServer:
         self._host = host
         self._tls = tls
         self._grace = grace
+        self._shutdown_delay = shutdown_delay
+        self._leaving = False
 
     async def run(self) -> None:
         """Serve until cancelled. Raises `OSError` if the port cannot be had."""
@@ -73,7 +82,8 @@ class WebhookServer:
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.bound_port = listener.getsockname()[1]
         config = uvicorn.Config(
-            self._app,
+            self._answer,
+            interface="asgi3",
             http="httptools",
             ws="none",
             lifespan="off",
@@ -93,10 +103,22 @@ class WebhookServer:
             serving = group.create_task(server.serve(sockets=[listener]), name="webhook-server")
             try:
                 await asyncio.shield(serving)
+            except asyncio.CancelledError:
+                self._leaving = True
+                await asyncio.wait([serving], timeout=self._shutdown_delay.total_seconds())
+                raise
             finally:
                 self.started.clear()
                 server.should_exit = True
                 await asyncio.wait([serving])  # until requests in flight are answered; uvicorn bounds that
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def send_on(message: Message) -> None:
+            if self._leaving and message["type"] == "http.response.start":
+                message["headers"] = [*message.get("headers", ()), (b"connection", b"close")]
+            await send(message)
+
+        await self._app(scope, receive, send_on)
 
 
 def _listen(host: str, port: int) -> socket.socket:

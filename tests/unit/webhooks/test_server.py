@@ -49,9 +49,10 @@ def _certificate(folder: Path, serial: int) -> tuple[Path, Path]:
 
 @asynccontextmanager
 async def _serving(
-    cluster: Cluster, tls: ssl.SSLContext | None = None
+    cluster: Cluster, tls: ssl.SSLContext | None = None, *, shutdown_delay: datetime.timedelta = datetime.timedelta(0)
 ) -> AsyncIterator[tuple[int, asyncio.Task[None]]]:
-    server = WebhookServer(create_app(handlers(cluster)), host="127.0.0.1", port=0, tls=tls)
+    app = create_app(handlers(cluster))
+    server = WebhookServer(app, host="127.0.0.1", port=0, tls=tls, shutdown_delay=shutdown_delay)
     task = asyncio.create_task(server.run())
     try:
         async with asyncio.timeout(60):
@@ -121,6 +122,26 @@ async def test_a_stop_answers_what_is_in_flight() -> None:
             await asyncio.wait([task])
         with pytest.raises(OSError):
             await asyncio.open_connection("127.0.0.1", port)
+
+
+async def test_for_the_shutdown_delay_all_who_call_are_answered_and_asked_to_close() -> None:
+    async with _serving(Cluster(), shutdown_delay=datetime.timedelta(hours=1)) as (port, task):
+        old = await asyncio.open_connection("127.0.0.1", port)
+        old[1].write(_request())
+        assert b"connection: close" not in (await old[0].readuntil(b"\r\n\r\n")).lower()
+        task.cancel()
+        new = await asyncio.open_connection("127.0.0.1", port)
+        for reader, writer in (old, new):
+            writer.write(_request())
+            async with asyncio.timeout(60):
+                said = await reader.read()  # to the end: the server closes
+            assert b"connection: close" in said.lower()
+            assert b'"allowed":true' in said
+            writer.close()
+        task.cancel()  # whoever ends it for good need not wait
+        async with asyncio.timeout(60):
+            await asyncio.wait([task])
+        assert task.cancelled()
 
 
 async def test_a_taken_port_is_an_error_at_once() -> None:
