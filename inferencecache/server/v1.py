@@ -67,6 +67,11 @@ _LINES: Final = "application/x-ndjson"
 LONG_BODIES: Final = 16
 """Long bodies that are read and parsed at a time. The others wait in their sockets: all would fill the memory."""
 
+LONG_LIST: Final = 4 << 10
+"""Bytes from which on a body is long if it may be a list of messages, of which each costs more than what is in it."""
+MAX_UPDATES: Final = 10_000
+"""Of one body. The shortest update takes three bytes, so a body has room for a million, which take a minute to read."""
+
 M = TypeVar("M", bound=Message)
 T = TypeVar("T")
 
@@ -86,11 +91,11 @@ class _Bodies:
     def __init__(self) -> None:
         self._room = asyncio.Semaphore(LONG_BODIES)
 
-    async def parsed(self, http: Request, read: Callable[[bytes], T]) -> T:
+    async def parsed(self, http: Request, read: Callable[[bytes], T], long: int = LONG_BODY) -> T:
         """What a body says. A long one is parsed in a thread, as JSON is slow enough to keep others waiting."""
         async with AsyncExitStack() as held:
             body = await read_body(http, MAX_MESSAGE, lambda: held.enter_async_context(self._room))
-            return read(body) if len(body) <= LONG_BODY else await asyncio.to_thread(read, body)
+            return read(body) if len(body) <= long else await asyncio.to_thread(read, body)
 
 
 def v1_router(services: Services, ingestion: Ingestion) -> APIRouter:
@@ -143,7 +148,7 @@ def v1_router(services: Services, ingestion: Ingestion) -> APIRouter:
 
 def _add_ingestion(router: APIRouter, bodies: _Bodies, services: Services, ingestion: Ingestion) -> None:
     async def report(http: Request) -> Response:
-        updates = await bodies.parsed(http, _updates)
+        updates = await bodies.parsed(http, _updates, LONG_LIST)
         reporter = await ingestion.identify(http.headers.get("authorization", ""))
         for update in updates:
             reporter.require(update.tenant_id)
@@ -151,6 +156,7 @@ def _add_ingestion(router: APIRouter, bodies: _Bodies, services: Services, inges
         for update in updates:
             async for applied in services.report_in_turns(update):
                 pending = applied
+            await asyncio.sleep(0)  # others' turn, however many updates there are
         if pending is not None:
             await pending
         return _answer(pb.Ack(accepted=True))
@@ -165,7 +171,7 @@ def _add_ingestion(router: APIRouter, bodies: _Bodies, services: Services, inges
     one = json_messages.reference(pb.CacheStateUpdate)
     router.add_api_route(
         "/cache-state", _guarded(report), methods=["POST"], summary="ReportCacheState",
-        description="What a replica holds: one update, or a list of them that is applied as a whole.",
+        description=f"What a replica holds: one update, or a list of up to {MAX_UPDATES:,}, all or none of them.",
         openapi_extra=_body({"oneOf": [one, {"type": "array", "items": one}]}), responses=_responses(pb.Ack),
     )  # fmt: skip
     router.add_api_route(
@@ -264,6 +270,8 @@ def _updates(body: bytes) -> list[pb.CacheStateUpdate]:
     value = json_messages.load(body)
     if not isinstance(value, list):
         return [json_messages.read(value, pb.CacheStateUpdate)]
+    if len(value) > MAX_UPDATES:
+        raise JsonError(f"{len(value)} updates; at most {MAX_UPDATES} are taken at once")
     return [json_messages.read(each, pb.CacheStateUpdate, f"[{number}]") for number, each in enumerate(value)]
 
 

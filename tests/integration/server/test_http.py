@@ -13,7 +13,7 @@ import aiohttp
 import pytest
 
 from inferencecache.server import web
-from inferencecache.server.v1 import LONG_BODIES
+from inferencecache.server.v1 import LONG_BODIES, LONG_LIST, MAX_UPDATES
 from tests.integration.server.running import Running, get, request, running
 
 A, B = (base64.b64encode(bytes([number]) * 8).decode() for number in (1, 2))
@@ -325,6 +325,32 @@ async def test_long_bodies_that_do_not_end_hold_up_other_long_ones_only(server: 
         writer.close()
     async with asyncio.timeout(60):
         assert (await held_up)[0] == 200
+
+
+async def test_many_updates_in_one_body_leave_others_their_turn(server: Running) -> None:
+    turns = 0
+
+    async def others() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    other = asyncio.create_task(others())
+    # As short as this, the body is parsed within one turn, so all others come while it is applied.
+    body = b"[" + b",".join([b"{}"] * 1300) + b"]"
+    assert len(body) < LONG_LIST
+    assert (await post(server, "/v1/cache-state", body))[0] == 200
+    other.cancel()
+    assert turns >= 1300
+
+
+async def test_more_updates_than_can_be_read_in_a_moment_are_refused_as_a_whole(server: Running) -> None:
+    status, answer = await post(server, "/v1/cache-state", [UPDATE] + [{}] * MAX_UPDATES)
+    assert (status, answer["error"]["message"]) == (400, "10001 updates; at most 10000 are taken at once")
+    status, found = await request("GET", server.url("/v1/cache-state?modelId=m&tenantId=team-a"))
+    assert json.loads(found)["summary"]["totalPrefixes"] == "0"
+    assert (await post(server, "/v1/cache-state", [UPDATE] + [{}] * (MAX_UPDATES - 1)))[0] == 200
 
 
 async def test_a_client_that_is_gone_in_the_middle_of_its_body_is_forgotten(
