@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
 
 from inferencecache.api.model import CustomObject, DecodeError
 from inferencecache.webhooks.review import Answer, Request, allowed, denied
 from inferencecache.webhooks.validation import Verdict
+
+MOST_CAUSES: Final = 500
+"""An object has room for a hundred thousand mistakes, and telling them all would keep every other admission waiting."""
 
 T = TypeVar("T", bound=CustomObject)
 
@@ -45,12 +48,14 @@ def unreadable(error: DecodeError) -> Answer:
 
 
 def answer_to(obj: CustomObject, verdict: Verdict) -> Answer:
-    """A verdict as the API server would word it: one 422 with a cause for each violation."""
+    """A verdict as the API server would word it: one 422 with a cause for each violation, `MOST_CAUSES` at most."""
     if verdict.allowed:
         return allowed(warnings=verdict.warnings)
-    causes = [finding.cause for finding in verdict.violations]
+    causes = [finding.cause for finding in verdict.violations[:MOST_CAUSES]]
     resource, name = obj.resource, obj.metadata.name or obj.metadata.generate_name
     told = ", ".join(f"{cause['field']}: {cause['message']}" for cause in causes)
+    if len(verdict.violations) > MOST_CAUSES:
+        told += f", and {len(verdict.violations) - MOST_CAUSES} more"
     return denied(
         422,
         "Invalid",

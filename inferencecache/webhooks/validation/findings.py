@@ -136,8 +136,14 @@ def internal(rule: str, field: str, detail: str) -> Violation:
 
 def newly_introduced(new: Iterable[Violation], old: Iterable[Violation]) -> tuple[Violation, ...]:
     """The findings of `new` that `old` does not have; one old finding excuses any number of equal new ones."""
-    stored = list(old)
-    return tuple(finding for finding in new if not any(finding.same_as(known) for known in stored))
+    stored: dict[tuple[ViolationKind, str], list[Violation]] = {}
+    for known in old:
+        stored.setdefault((known.kind, known.field), []).append(known)
+    return tuple(
+        finding
+        for finding in new
+        if not any(finding.same_as(known) for known in stored.get((finding.kind, finding.field), ()))
+    )
 
 
 def shown(value: Any) -> str:

@@ -12,6 +12,7 @@ import pytest
 
 from inferencecache.api.cachebackend import CacheBackend
 from inferencecache.webhooks.app import LARGEST_BODY, create_app
+from inferencecache.webhooks.objects import MOST_CAUSES
 from inferencecache.webhooks.selection import LookupFailed
 from tests.unit.webhooks.reviews import POD_PATH, ask, message_of, patched, path_for, review_of
 from tests.unit.webhooks.stand_ins import Cluster, handlers, post
@@ -151,3 +152,16 @@ async def test_an_admitted_backend_is_noted_so_that_pods_right_behind_it_find_it
     assert (await ask(create_app(handlers(cluster)), path, backend, "ns"))["allowed"]
     assert (await ask(create_app(handlers(cluster)), path, backend, "ns", dryRun=True))["allowed"]
     assert cluster.admissions == ["ns"]
+
+
+async def test_of_more_mistakes_than_anybody_reads_the_first_are_told_and_the_rest_is_counted() -> None:
+    entries = [{"name": ""}] * (MOST_CAUSES + 7)
+    spec = {"runtime": "VLLM", "type": "LMCache", "integration": {"engineOverrides": {"env": entries}}}
+    backend = {"kind": "CacheBackend", "metadata": {"name": "kv", "namespace": "ns"}, "spec": spec}
+    response = await ask(create_app(handlers(Cluster())), VALIDATE, backend, "ns")
+    assert response["allowed"] is False
+    causes = response["status"]["details"]["causes"]
+    assert [cause["field"] for cause in causes] == [
+        f"spec.integration.engineOverrides.env[{index}].name" for index in range(MOST_CAUSES)
+    ]
+    assert message_of(response).endswith("and 7 more]")

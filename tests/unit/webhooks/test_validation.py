@@ -15,6 +15,7 @@ from inferencecache.api.cachetenant import CacheTenant
 from inferencecache.webhooks.validation import (
     RULES,
     Verdict,
+    Violation,
     validate_cache_backend,
     validate_cache_policy,
     validate_cache_tenant,
@@ -388,3 +389,18 @@ def test_a_second_owner_is_refused_in_the_words_that_installation_checks_look_fo
     policy = [CachePolicy.decode({"metadata": {"name": name, "namespace": "ns"}, "spec": {}}) for name in "ab"]
     (second,) = validate_cache_policy(policy[0], siblings=policy[1:]).violations
     assert "already has CachePolicy" in second.message
+
+
+def test_an_update_compares_stored_findings_of_the_same_field_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    compared = 0
+    same_as = Violation.same_as
+
+    def counted(one: Violation, other: Violation) -> bool:
+        nonlocal compared
+        compared += 1
+        return same_as(one, other)
+
+    monkeypatch.setattr(Violation, "same_as", counted)
+    stored = _backend(_overrides(env=[{"name": ""}] * 2000))
+    assert validate_cache_backend(stored, stored, runtimes=REGISTRY).allowed
+    assert compared == 2000
