@@ -7,7 +7,6 @@ is the owner's and is out of reach; anything else is new and appended.
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterable
 from typing import Any
 
@@ -95,15 +94,15 @@ def _merge_env(before: Container, container: Container, overrides: EngineOverrid
     if wired_before:  # what is given anew went to the end then, where it stays
         suppressed -= {variable.name for variable in overrides.env or ()}
     env = [entry for entry in env if entry.get("name") not in suppressed]
+    places: dict[Any, int] = {}
+    for index, present in enumerate(env):
+        places.setdefault(present.get("name"), index)
     for variable in overrides.env or ():
-        entry = copy.deepcopy(variable.manifest())
         if variable.name in theirs:
             continue
-        place = next((i for i, present in enumerate(env) if present.get("name") == variable.name), None)
-        if place is None:
-            env.append(entry)
-        else:
-            env[place] = entry
+        entry = variable.manifest()
+        place = places.setdefault(variable.name, len(env))
+        env[place : place + 1] = [entry]
     if env or "env" in container:
         container["env"] = env
 

@@ -99,6 +99,24 @@ def test_positionals_of_a_wired_pod_are_not_appended_again() -> None:
     assert container["args"] == ["--eager", "x", "y"]
 
 
+def test_each_variable_is_looked_at_a_few_times_however_many_there_are() -> None:
+    """A megabyte of them would keep every other Pod waiting, if each were looked for among all."""
+    looks = 0
+
+    class Entry(dict[str, str]):
+        def get(self, key: str, default: Any = None) -> Any:
+            nonlocal looks
+            looks += 1
+            return super().get(key, default)
+
+    many = 500
+    container: dict[str, Any] = {"env": [Entry(name=f"MINE{n}", value="x") for n in range(many)]}
+    overrides = EngineOverrides.model_validate({"env": [{"name": f"NEW{n}", "value": "y"} for n in range(many)]})
+    apply_overrides({"env": container["env"]}, container, overrides)
+    assert len(container["env"]) == 2 * many
+    assert looks <= 10 * many
+
+
 def test_a_variable_of_a_wired_pod_that_is_suppressed_and_given_anew_stays_where_it_is() -> None:
     overrides = EngineOverrides.model_validate({"suppressEnv": ["A"], "env": _env(A="1", B="2")})
     container: dict[str, Any] = {"env": _env(A="ours", C="ours")}
