@@ -32,8 +32,13 @@ class Selected(Generic[K]):
 
     def find(self, namespace: str, selector: Labels) -> list[K]:
         """The objects of a namespace that have all these labels, of which there is at least one."""
-        rarest = min((self._with(pair) for pair in _pairs(namespace, selector)), key=len)
-        found = (obj for key in rarest if (obj := self._informer.get(key)) is not None)
+        rarest = None
+        for pair in _pairs(namespace, selector):
+            having = self._with(pair)
+            if not having:
+                return []  # the other pairs, of which a selector may have thousands, need not be asked for
+            rarest = having if rarest is None or len(having) < len(rarest) else rarest
+        found = (obj for key in rarest or () if (obj := self._informer.get(key)) is not None)
         return [obj for obj in found if selector.items() <= self._labels(obj).items()]
 
     def forget(self, namespace: str, selector: Labels) -> None:

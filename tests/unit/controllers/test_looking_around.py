@@ -110,6 +110,24 @@ def test_a_look_goes_through_the_objects_of_the_rarest_pair_only() -> None:
     assert len(looked_at) == 5
 
 
+def test_a_selector_of_thousands_of_labels_goes_through_the_objects_until_one_label_is_nobodys() -> None:
+    informer: Informer[Pod] = Informer(NOBODY, Pod)
+    looked_at = 0
+
+    def labels(one: Pod) -> dict[str, str]:
+        nonlocal looked_at
+        looked_at += 1
+        return dict(one.metadata.labels)
+
+    selected = Selected(informer, labels)
+    for number in range(100):
+        _content(informer).put(pod("a", f"pod-{number}", {"app": "vllm"}, number + 1))
+    looked_at = 0
+    assert selected.find("a", {"app": "vllm", **{f"label-{number}": "x" for number in range(5000)}}) == []
+    assert looked_at <= 3 * 100
+    assert len(selected) == 2
+
+
 @pytest.mark.parametrize("after", [None, {"x": "2"}], ids=["gone", "changed"])
 def test_a_pass_that_began_before_its_backend_went_or_changed_leaves_nothing_behind(
     after: dict[str, str] | None,
