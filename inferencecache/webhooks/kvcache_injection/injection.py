@@ -129,7 +129,7 @@ def _find_container(pod: Manifest, request: PoolRequest) -> tuple[_Target | None
 
 def _target(index: int, container: Manifest) -> _Target:
     known = literal_variables(container.get("env") or [])
-    command, args = ([expand(word, known) for word in strings(container, field)] for field in ("command", "args"))
+    command, args = (expand(strings(container, field), known) for field in ("command", "args"))
     return _Target(index, container, read_launch(command, args))
 
 

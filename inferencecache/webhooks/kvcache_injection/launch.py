@@ -64,6 +64,10 @@ class Launch:
     cleared: bool = False
 
 
+MOST_LAUNCHERS: Final = 16
+"""One behind the other. Another one is taken for an unknown program: nobody needs so many, and each costs a copy."""
+
+
 def read_launch(command: Sequence[str], args: Sequence[str]) -> Launch:
     """Take a container's `command` and `args` apart, as Kubernetes joins them."""
     if not command:
@@ -71,9 +75,11 @@ def read_launch(command: Sequence[str], args: Sequence[str]) -> Launch:
     words = [*command, *args]
     assigned: dict[str, str | None] = {}
     cleared = False
+    taken_off = 0
     while words:
         strip = _LAUNCHERS.get(posixpath.basename(words[0]))
-        if strip is None:
+        taken_off += 1
+        if strip is None or taken_off > MOST_LAUNCHERS:
             start, family, arguments = _recognise(words[0], words[1:])
             return Launch(start, words[0], family, tuple(arguments), assigned, cleared)
         stripped = strip(words[1:])

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inferencecache.webhooks.kvcache_injection.engines import SGLANG, VLLM
-from inferencecache.webhooks.kvcache_injection.expansion import expand, literal_variables, literally
+from inferencecache.webhooks.kvcache_injection.expansion import LONGEST, expand, literal_variables, literally
 from inferencecache.webhooks.kvcache_injection.flags import flag_read, value_of
 
 CONNECTOR, DTYPE, STORAGE = "--kv-transfer-config", "--kv-cache-dtype", "--hicache-storage-backend"
@@ -123,9 +123,21 @@ def test_references_are_expanded_as_the_kubelet_does(word: str, expanded: str) -
         {"name": "SECRET", "value": "shadowed"},
         {"name": "SECRET", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}},
     ]
-    assert expand(word, literal_variables(env)) == expanded
+    assert expand([word], literal_variables(env)) == [expanded]
 
 
 @given(word=st.text(st.sampled_from("$()Ab"), max_size=12))
 def test_a_word_written_literally_comes_out_as_it_is(word: str) -> None:
-    assert expand(literally(word), {"A": "no", "b": "no"}) == word
+    assert expand([literally(word)], {"A": "no", "b": "no"}) == [word]
+
+
+def test_what_would_be_longer_than_a_program_can_be_given_stays_as_it_is_written() -> None:
+    doubled = [{"name": "A", "value": "x"}, *({"name": "A", "value": "$(A)$(A)"} for _ in range(60))]
+    assert sum(map(len, literal_variables(doubled).values())) <= LONGEST
+    known = literal_variables([{"name": "A", "value": "x" * 1000}, {"name": "B", "value": "$(A)" * 10_000}])
+    assert known.keys() == {"A"}
+    words = expand(["$(A)"] * 10_000, known)
+    assert set(words) == {"x" * 1000, "$(A)"}
+    assert words == sorted(words, reverse=True)
+    assert sum(map(len, words)) < LONGEST + len("$(A)") * 10_000
+    assert expand(["$(" * 10_000], known) == ["$(" * 10_000]

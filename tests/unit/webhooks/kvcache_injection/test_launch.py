@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inferencecache.webhooks.kvcache_injection.launch import Family, Start, read_launch
+from inferencecache.webhooks.kvcache_injection.launch import MOST_LAUNCHERS, Family, Start, read_launch
 
 VLLM, SGLANG = Family.VLLM, Family.SGLANG
 
@@ -149,3 +149,9 @@ def test_every_command_line_is_read_and_no_word_is_made_up(words: list[str]) -> 
     if launch.start is not Start.HIDDEN:
         assert launch.arguments == tuple(words[len(words) - len(launch.arguments) :])
     assert (launch.family is None) == (launch.start is not Start.ENGINE)
+
+
+def test_launchers_are_taken_off_up_to_a_number_that_nobody_needs() -> None:
+    assert read_launch(["env"] * MOST_LAUNCHERS + ["vllm"], []).start is Start.ENGINE
+    beyond = read_launch(["env"] * (MOST_LAUNCHERS + 1) + ["vllm"], [])
+    assert (beyond.start, beyond.program, beyond.arguments) == (Start.UNKNOWN, "env", ("vllm",))
