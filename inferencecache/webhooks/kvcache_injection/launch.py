@@ -178,14 +178,18 @@ _ENV_OPTIONS: Final = {
     "debug": False,
 }
 _SPLIT: Final = ("S", "split-string")
+_MOST_SPLITS: Final = 4
+_LONGEST_SPLIT: Final = 32 << 10
+"""Characters. Taking an argument apart takes the square of its longest word."""
 
 
-def _env(words: list[str]) -> _Stripped:
+def _env(words: list[str], splits: int = _MOST_SPLITS) -> _Stripped:
     options, rest = _options(words, short="uCSa", long=_ENV_OPTIONS, last=_SPLIT)
     cleared = any(name in ("i", "ignore-environment") for name, _ in options)
     changed: dict[str, str | None] = {value: None for name, value in options if name in ("u", "unset")}
-    if options and options[-1][0] in _SPLIT:  # the words of its value are read in its place, options of env included
-        inner = _env([*_split(options[-1][1]), *rest])
+    if splits and options and options[-1][0] in _SPLIT:
+        # The words of its value are read in its place, options of env included.
+        inner = _env([*_split(options[-1][1]), *rest], splits - 1)
         return _Stripped(inner.rest, {**changed, **inner.assigned}, cleared or inner.cleared, hidden=True)
     if rest and rest[0] == "-":  # an old spelling of -i
         cleared, rest = True, rest[1:]
@@ -215,7 +219,9 @@ def _assignments(words: Sequence[str]) -> list[tuple[str, str]]:
 
 
 def _split(text: str) -> list[str]:
-    """The words of a command line inside one argument; roughly, where its quotes do not close."""
+    """The words of a command line inside one argument; roughly, where it is too long or its quotes do not close."""
+    if len(text) > _LONGEST_SPLIT:
+        return text.split()
     try:
         return shlex.split(text)
     except ValueError:

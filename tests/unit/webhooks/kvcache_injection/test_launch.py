@@ -95,6 +95,16 @@ def test_quotes_that_do_not_close_hide_nothing() -> None:
     assert read_launch(["env", "-S", "vllm 'serve --kv-cache-dtype"], []).arguments[-1] == "--kv-cache-dtype"
 
 
+def test_arguments_inside_arguments_are_taken_apart_only_so_often() -> None:
+    launch = read_launch(["env", *["-S"] * 5000, "vllm"], [])
+    assert (launch.start, launch.arguments[-1]) == (Start.HIDDEN, "vllm")
+
+
+def test_a_very_long_argument_is_taken_apart_roughly() -> None:
+    word = "'" + "x" * (32 << 10) + "'"
+    assert read_launch(["env", "-S", f"vllm {word}"], []).arguments == ("vllm", word)
+
+
 @pytest.mark.parametrize(
     ("words", "assigned", "cleared"),
     [
