@@ -116,12 +116,14 @@ def _image(field: str, image: str | None) -> Iterator[Violation]:
 
 
 def _pull_secrets(secrets: Sequence[LocalObjectReference]) -> Iterator[Violation]:
+    seen: set[str] = set()
     for index, secret in enumerate(secrets):
         field = f"spec.imagePullSecrets[{index}].name"
         if not secret.name:
             yield required("backend-secrets", field, "name a Secret in the namespace where stores run")
-        elif secret in secrets[:index]:
+        elif secret.name in seen:
             yield duplicate("backend-secrets", field, secret.name, "the list has this Secret already: remove one")
+        seen.add(secret.name)
 
 
 # ---------------------------------------------------------------------------------------------------------- leader
@@ -255,10 +257,12 @@ def _kept_groups(new: KVCacheBackend, old: KVCacheBackend) -> Iterator[Violation
     if new.managed is None or old.managed is None:
         return
     now, then = new.managed.members, old.managed.members
+    are, were = [_identity(group) for group in now], [_identity(group) for group in then]
+    moved = {identity: at for at, identity in reversed([*enumerate(were)]) if are[at : at + 1] != [identity]}
     for index, (group, before) in enumerate(zip(now, then, strict=False)):
-        if _same(group, before):
+        if are[index] == were[index]:
             continue
-        came_from = next((at for at, other in enumerate(then) if at != index and _is_gone(at, other, now, group)), None)
+        came_from = moved.get(are[index])
         if came_from is not None:
             yield forbidden(
                 "backend-order",
@@ -274,14 +278,9 @@ def _kept_groups(new: KVCacheBackend, old: KVCacheBackend) -> Iterator[Violation
             )
 
 
-def _same(one: MemberGroup, other: MemberGroup) -> bool:
-    """Whether two are taken for one group: the same memory of the same nodes."""
-    return (one.node_selector, one.medium) == (other.node_selector, other.medium)
-
-
-def _is_gone(at: int, other: MemberGroup, now: tuple[MemberGroup, ...], group: MemberGroup) -> bool:
-    """Whether `group` looks like the stored group `other`, which is no longer at its place."""
-    return _same(group, other) and not (at < len(now) and _same(now[at], other))
+def _identity(group: MemberGroup) -> object:
+    """What a group is known by besides its position: the same memory of the same nodes."""
+    return frozenset(group.node_selector.items()), group.medium
 
 
 # -------------------------------------------------------------------------------------------------------- warnings

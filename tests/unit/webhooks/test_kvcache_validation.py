@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
@@ -683,3 +684,16 @@ def test_what_is_without_effect_for_want_of_an_election_is_warned_of(leader: Jso
     verdict = validate_kv_cache_backend(with_leader(**leader))
     assert verdict.allowed
     assert len(verdict.warnings) == warnings
+
+
+def test_long_lists_take_no_longer_than_they_are() -> None:
+    secrets = [{"name": f"s{number}"} for number in range(20_000)]
+    there = backend("b", {"managed": {"members": [group(f"n{number}") for number in range(6_000)]}})
+    moved = {"managed": {"members": [group(f"n{number + 1}") for number in range(6_000)]}}
+    started = time.process_time()
+    twice = validate_kv_cache_backend(backend("b", moved, imagePullSecrets=[*secrets, secrets[0]]), there)
+    # Half a second; comparing each with each took minutes.
+    assert time.process_time() - started < 20
+    fields = [one.field for one in twice.violations]
+    assert fields[0] == "spec.imagePullSecrets[20000].name"
+    assert fields[1:] == [f"spec.connection.managed.members[{number}]" for number in range(5_999)]
