@@ -26,6 +26,7 @@ from inferencecache.webhooks.kvcache_injection.frozen import thawed
 from inferencecache.webhooks.kvcache_injection.injection import Refused, inject
 from inferencecache.webhooks.kvcache_injection.request import ANNOTATIONS, annotation, read_request, wants_pool
 from inferencecache.webhooks.metrics import POOL_POD_ADMISSIONS
+from inferencecache.webhooks.objects import MOST_CAUSES
 from inferencecache.webhooks.patches import diff
 from inferencecache.webhooks.pods import UnreadablePod, read_pod
 from inferencecache.webhooks.review import Answer, Request, allowed, denied
@@ -134,8 +135,11 @@ def _reason(violation: Violation) -> str:
 
 
 def _refusal(name: str, what: str, refused: Refused) -> Answer:
-    causes = [finding.cause for finding in refused.violations]
-    return denied(422, "Invalid", f'Pod "{name}" {what}: {refused}', kind="Pod", name=name, causes=causes)
+    told = Refused(refused.violations[:MOST_CAUSES])
+    causes = [finding.cause for finding in told.violations]
+    more = len(refused.violations) - len(causes)
+    and_more = f"; and {more} more" if more else ""
+    return denied(422, "Invalid", f'Pod "{name}" {what}: {told}{and_more}', kind="Pod", name=name, causes=causes)
 
 
 def _lookup_failed(namespace: str, binding: str, error: Exception) -> Answer:

@@ -23,6 +23,8 @@ from inferencecache.webhooks.kvcache_injection.handlers import (
     LiveChains,
     PoolInjection,
 )
+from inferencecache.webhooks.kvcache_injection.refusals import VOLUME
+from inferencecache.webhooks.objects import MOST_CAUSES
 from tests.unit.webhooks.kvcache_injection.pools import PREFIX, Json, binding, chain, injected, managed, pod, pool
 from tests.unit.webhooks.reviews import ask, message_of, patched
 
@@ -75,6 +77,15 @@ async def test_a_template_without_a_namespace_is_in_that_of_the_request() -> Non
 async def test_the_dtype_setting_reaches_the_pod() -> None:
     response = await ask(app_over(Chains(), dtype_owned=False), MUTATING_PATH, pod(), "team-a")
     assert patched(pod(), response) == injected(pod(), dtype_owned=False).pod
+
+
+async def test_of_very_many_reasons_the_first_are_told_and_how_many_more_there_are() -> None:
+    given = pod()
+    given["spec"]["volumes"] = [{"name": VOLUME}] * (MOST_CAUSES + 40)
+    response = await ask(app_over(Chains()), MUTATING_PATH, given, "team-a")
+    assert not response["allowed"]
+    assert len(response["status"]["details"]["causes"]) == MOST_CAUSES
+    assert message_of(response).endswith("; and 40 more")
 
 
 @pytest.mark.parametrize("label", ["false", "True", "", None])
