@@ -6,7 +6,6 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field
 
-from inferencecache.api import rules
 from inferencecache.api.model import (
     AGE,
     Column,
@@ -34,9 +33,7 @@ class Crypto(Model):
 class CacheTenantSpec(Model):
     """A tenant and its limits."""
 
-    tenant_id: Annotated[
-        Text, Field(alias="tenantID"), Schema(required=True, min_length=1, rules=(rules.UNRESERVED_TENANT,))
-    ] = ""
+    tenant_id: Annotated[Text, Field(alias="tenantID"), Schema(required=True, min_length=1)] = ""
     """The id that traffic carries."""
     quota: Quota | None = None
     """Limits of the tenant."""

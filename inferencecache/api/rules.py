@@ -97,12 +97,6 @@ POSITIVE_CAPACITY: Final = Rule(
     _positive_quantity,
     "capacity must be greater than zero: give an amount such as 20Gi",
 )
-UNRESERVED_TENANT: Final = Rule(
-    "T1",
-    f"self != '{c.RESERVED_PROBE_TENANT}'",
-    lambda value: bool(value != c.RESERVED_PROBE_TENANT),
-    "tenantID is reserved for the self-test: pick another id",
-)
 NO_CLAIMS: Final = Rule(
     "V16",
     "size(self) == 0",
@@ -221,7 +215,6 @@ BACKEND: Final[tuple[Rule, ...]] = (
 
 ALL: Final[tuple[Rule, ...]] = (
     POSITIVE_CAPACITY,
-    UNRESERVED_TENANT,
     NO_CLAIMS,
     ORDERED_REPLICAS,
     CHAIN_NEEDS_MATCHING,
