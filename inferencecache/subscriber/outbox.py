@@ -81,8 +81,8 @@ class Outbox:
         self._parcels: deque[Parcel] = deque()
         self._taken: Parcel | None = None
         self._places: dict[Key, int] = {}
-        """The number of the last parcel with a key; but not the first one's keys, as no other that takes more is before
-        it, and mostly there is no other.
+        """The number of the last parcel with a key; but not of keys that came while no parcel before theirs took more,
+        which is how nearly all come.
         """
         self._additions: dict[Tier, Additions] = {}
         """Of each tier, the parcel that takes more; next to it that of evictions."""
@@ -146,7 +146,7 @@ class Outbox:
         before = len(parcel.entries)
         parcel.entries.update(zip(keys, token_counts, strict=True))
         self._count += len(parcel.entries) - before
-        if parcel is not self._parcels[0]:
+        if self._may_be_overtaken(parcel):
             self._places.update(dict.fromkeys(keys, parcel.number))
 
     def _evict(self, key: Key, timestamp_us: int) -> None:
@@ -156,8 +156,17 @@ class Outbox:
             self._parcels.append(parcel)
         self._count += key not in parcel.entries
         parcel.entries[key] = timestamp_us
-        if parcel is not self._parcels[0]:
+        if self._may_be_overtaken(parcel):
             self._places[key] = parcel.number
+
+    def _may_be_overtaken(self, parcel: Additions | Evictions) -> bool:
+        """Whether a parcel before this one takes more."""
+        if parcel is self._parcels[0]:
+            return False
+        number = parcel.number
+        if self._gone is not None and self._gone.number < number:
+            return True
+        return any(taking.number < number for taking in self._additions.values())
 
     def _would_overtake(self, parcel: Additions | Evictions, keys: Iterable[Key]) -> bool:
         """Whether a later parcel than this one has one of the keys."""
