@@ -53,9 +53,13 @@ class Holds:
         keys = [_key(prefix_hash, adapter) for prefix_hash in prefix_hashes] if adapter else prefix_hashes
         if self._others.size and any(self._others.get(key) for key in keys):
             return False
-        if not self._sole.isdisjoint(keys) or len(set(keys)) < len(keys):
+        if not self._sole.isdisjoint(keys):
             return False
+        before = len(self._sole)
         self._sole.update(keys)
+        if len(self._sole) < before + len(keys):  # one comes twice
+            self._sole.difference_update(keys)
+            return False
         return True
 
     def change(self, prefix_hash: int, adapter: int, before: int, after: int) -> tuple[Tier | None, Tier | None]:

@@ -53,13 +53,21 @@ class Identity(Struct, frozen=True):
 
     def additions(self, parcel: Additions) -> bytes:
         """One update with these prefixes."""
-        parts = [self._update(parcel.timestamp_us).SerializeToString()]
+        update = bytearray(self._update(parcel.timestamp_us).SerializeToString())
         tier = int(parcel.tier)
+        of_base_model: dict[int, tuple[bytes, bytes]] = {}
         for which, token_count in parcel.entries.items():
-            prefix_hash, adapter = which if isinstance(which, tuple) else (which, BASE_MODEL)
-            before, after = _around(token_count, adapter, tier)
-            parts += before, key(prefix_hash), after
-        return b"".join(parts)
+            if isinstance(which, int):  # nearly always, so each step counts
+                around = of_base_model.get(token_count)
+                if around is None:
+                    around = of_base_model[token_count] = _around(token_count, BASE_MODEL, tier)
+                before, after = around
+                update += before
+                update += key(which)
+                update += after
+            else:
+                update += _entry(Add(which[0], token_count, which[1], parcel.tier))
+        return bytes(update)
 
     def everything(self, holds: Iterable[Add]) -> list[bytes]:
         """Updates with all that is held, as of now."""
