@@ -98,7 +98,10 @@ class Adds(Struct, frozen=True, gc=False):
 
 
 class Evict(Struct, frozen=True, gc=False):
-    """The replica holds this prefix no longer; the attributes are those of `Add`."""
+    """The replica holds this prefix no longer; the attributes are those of `Add`.
+
+    To the index, one of the base model is of the prefix with any adapter (spec 06 §3.5), so what is still held follows.
+    """
 
     prefix_hash: int
     adapter: str
@@ -376,8 +379,17 @@ class Chain:
             best = Tier.T2
         if best is None:
             deltas.append(Evict(prefix, self._adapters[adapter]))
+            if not adapter:
+                self._hold_elsewhere(prefix, tokens, deltas)
         elif best != best_before:
             deltas.append(Add(prefix, tokens, self._adapters[adapter], best))
+
+    def _hold_elsewhere(self, prefix: int, tokens: int, deltas: list[Delta]) -> None:
+        """Tell the index what it forgot with the base model's: an eviction that names no adapter is of all of them."""
+        for adapter in range(1, len(self._adapters)):
+            tier = self._holds.best(prefix, adapter)
+            if tier is not None:
+                deltas.append(Add(prefix, tokens, self._adapters[adapter], tier))
 
     def _origin(self, event: BlockStored) -> _Origin:
         """Adapter and medium of an event, or the reason why it is left out. Most events are like the ones before."""

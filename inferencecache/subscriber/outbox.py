@@ -169,9 +169,11 @@ class Outbox:
         return any(taking.number < number for taking in self._additions.values())
 
     def _would_overtake(self, parcel: Additions | Evictions, keys: Iterable[Key]) -> bool:
-        """Whether a later parcel than this one has one of the keys."""
-        places = self._places
-        return parcel is not self._parcels[-1] and any(places.get(key, -1) > parcel.number for key in keys)
+        """Whether a later parcel than this one has one of the keys, or the base model's, whose eviction is of all."""
+        places, number = self._places, parcel.number
+        return parcel is not self._parcels[-1] and any(
+            places.get(key, -1) > number or (isinstance(key, tuple) and places.get(key[0], -1) > number) for key in keys
+        )
 
     def take(self) -> Parcel | None:
         """The next parcel, which stays pending until it is `delivered`; None if there is none."""

@@ -43,6 +43,8 @@ class Follower:
                     self.index[prefix, adapter] = tier
                 case Evict(prefix, adapter):
                     del self.index[prefix, adapter]  # only what is held is ever evicted
+                    if not adapter:  # to a server that is the prefix with every adapter
+                        self.index = {key: tier for key, tier in self.index.items() if key[0] != prefix}
                 case Clear():
                     self.index.clear()
 

@@ -35,6 +35,14 @@ def key_of(delta: Add | Evict) -> Key:
     return (delta.prefix_hash, delta.adapter) if delta.adapter else delta.prefix_hash
 
 
+def forget(index: dict[Key, Tier], key: Key) -> None:
+    """As a server does: without an adapter, the prefix goes with all of them."""
+    index.pop(key, None)
+    if isinstance(key, int):
+        for other in [other for other in index if isinstance(other, tuple) and other[0] == key]:
+            del index[other]
+
+
 def drained(outbox: Outbox) -> list[Parcel]:
     parcels = []
     while (parcel := outbox.take()) is not None:
@@ -198,7 +206,7 @@ def test_who_follows_the_parcels_knows_what_was_put(steps: list[tuple[list[Delta
             told.clear()
         elif isinstance(parcel, Evictions):
             for key in parcel.entries:
-                told.pop(key, None)
+                forget(told, key)
         else:
             told.update(dict.fromkeys(parcel.entries, parcel.tier))
 
@@ -208,7 +216,7 @@ def test_who_follows_the_parcels_knows_what_was_put(steps: list[tuple[list[Delta
             if isinstance(delta, Add):
                 truth[key_of(delta)] = delta.tier
             elif isinstance(delta, Evict):
-                truth.pop(key_of(delta), None)
+                forget(truth, key_of(delta))
             elif isinstance(delta, Clear):
                 truth.clear()
         if outbox.void:
