@@ -15,6 +15,7 @@ import pytest
 from inferencecache.server import web
 from inferencecache.server.v1 import LONG_BODIES, LONG_LIST, MAX_UPDATES
 from tests.integration.server.running import Running, get, request, running
+from tests.unit.server.waiting import counted_turns
 
 A, B = (base64.b64encode(bytes([number]) * 8).decode() for number in (1, 2))
 LOOKUP = {
@@ -328,21 +329,12 @@ async def test_long_bodies_that_do_not_end_hold_up_other_long_ones_only(server: 
 
 
 async def test_many_updates_in_one_body_leave_others_their_turn(server: Running) -> None:
-    turns = 0
-
-    async def others() -> None:
-        nonlocal turns
-        while True:
-            turns += 1
-            await asyncio.sleep(0)
-
-    other = asyncio.create_task(others())
     # As short as this, the body is parsed within one turn, so all others come while it is applied.
     body = b"[" + b",".join([b"{}"] * 1300) + b"]"
     assert len(body) < LONG_LIST
-    assert (await post(server, "/v1/cache-state", body))[0] == 200
-    other.cancel()
-    assert turns >= 1300
+    async with counted_turns() as turns:
+        assert (await post(server, "/v1/cache-state", body))[0] == 200
+    assert turns.count >= 1300
 
 
 async def test_more_updates_than_can_be_read_in_a_moment_are_refused_as_a_whole(server: Running) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
 from collections.abc import Iterable
 
@@ -14,6 +13,7 @@ from inferencecache.server import portions as module
 from inferencecache.server import reports
 from inferencecache.server.portions import Portion, apportioned, portions
 from inferencecache.wire.v1alpha1 import inferencecache_pb2 as pb
+from tests.unit.server.waiting import counted_turns
 
 NOW_US = 1_700_000_000_000_000
 
@@ -104,17 +104,10 @@ def test_a_report_without_a_hash_scheme_is_not_looked_through() -> None:
 
 
 async def test_others_get_their_turn_between_portions() -> None:
-    turns = 0
-
-    async def count() -> None:
-        nonlocal turns
-        while True:
-            turns += 1
-            await asyncio.sleep(0)
-
-    other = asyncio.create_task(count())
     entry = pb.PrefixEntry(prefix_hash=b"x" * 8)
-    number = len([each async for each in apportioned(pb.CacheStateUpdate(hash_scheme="v", prefixes=[entry] * 20_000))])
-    other.cancel()
+    async with counted_turns() as turns:
+        number = len(
+            [each async for each in apportioned(pb.CacheStateUpdate(hash_scheme="v", prefixes=[entry] * 20_000))]
+        )
     assert number == 20
-    assert turns >= number - 1
+    assert turns.count >= number - 1

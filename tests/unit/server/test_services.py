@@ -23,6 +23,7 @@ from inferencecache.wire.fingerprint import chain
 from inferencecache.wire.v1alpha1 import inferencecache_pb2 as pb
 from tests.unit.server.callers import NOW_US, Caller, Clocks
 from tests.unit.server.index.reports import snapshot_of
+from tests.unit.server.waiting import counted_turns
 
 _MINUTE = 60_000_000
 _HOUR = 60 * _MINUTE
@@ -654,19 +655,9 @@ async def test_a_long_chain_of_many_replicas_is_matched_in_turns_with_others() -
     server, request = _many_replicas_with_a_long_chain()
     reply = server.services.lookup_route(request, Caller())
     assert not isinstance(reply, pb.LookupRouteResponse)
-    turns = 0
-
-    async def others() -> None:
-        nonlocal turns
-        while True:
-            turns += 1
-            await asyncio.sleep(0)
-
-    async with asyncio.TaskGroup() as group:
-        other = group.create_task(others())
+    async with counted_turns() as turns:
         answer = await reply
-        other.cancel()
-    assert turns >= 4
+    assert turns.count >= 4
     assert answer.reason_code == "PREFIX_MATCH"
     assert {score.matched_tokens for score in answer.replica_scores} == {4096 * 64}
     assert len(answer.replica_scores) == 16
@@ -690,19 +681,9 @@ async def test_a_sweep_removes_what_has_expired_and_gives_way_in_between() -> No
     server.report("old", *(_entry(b"%d" % number) for number in range(5000)), age_us=10 * _MINUTE)
     server.report("new", _entry(b"x"))
     server.clocks.advance(25 * 60)
-    turns = 0
-
-    async def others() -> None:
-        nonlocal turns
-        while True:
-            turns += 1
-            await asyncio.sleep(0)
-
-    async with asyncio.TaskGroup() as group:
-        other = group.create_task(others())
+    async with counted_turns() as turns:
         assert await server.services.sweep() == 5000
-        other.cancel()
-    assert turns > 2
+    assert turns.count > 2
     assert [row["replicaId"] for row in server.snapshot()["replicas"]] == ["new"]
     assert server.total("inferencecache_index_evictions_total", reason="ttl") == 5000
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import AsyncIterator
 
 from inferencecache.server.streams import StreamEnded
 from inferencecache.server.v1 import json_lines
 from inferencecache.wire.v1alpha1.inferencecache_pb2 import CacheEvent
+from tests.unit.server.waiting import counted_turns
 
 
 async def events(count: int) -> AsyncIterator[CacheEvent]:
@@ -19,17 +19,8 @@ async def events(count: int) -> AsyncIterator[CacheEvent]:
 
 
 async def test_a_backlog_is_told_in_turns_with_others_and_ends_with_the_reason() -> None:
-    turns = 0
-
-    async def others() -> None:
-        nonlocal turns
-        while True:
-            turns += 1
-            await asyncio.sleep(0)
-
-    other = asyncio.create_task(others())
-    lines = [json.loads(line) async for line in json_lines(events(500))]
-    other.cancel()
+    async with counted_turns() as turns:
+        lines = [json.loads(line) async for line in json_lines(events(500))]
     assert [line["replicaId"] for line in lines[:-1]] == [f"r{number}" for number in range(500)]
     assert lines[-1] == {"error": {"message": "too slow"}}
-    assert turns >= 500
+    assert turns.count >= 500
