@@ -7,10 +7,9 @@ what follows one event without a break is taken together with it.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import copy
 from itertools import islice
 from typing import Final
-
-from msgspec.structs import astuple
 
 from inferencecache.subscriber.tiers import Medium
 from inferencecache.wire.events import BlockStored, Event
@@ -57,14 +56,15 @@ class BlockRun:
             Of how many events.
         """
         kind, size, names, tokens = self._first.__class__, self.size, self.names, self.tokens
-        alike = astuple(self._first)[_WHICH:]
+        like = copy(self._first)
         last, room = names[-1], MAX_TOKENS - self.before - len(tokens)
         for taken, event in enumerate(islice(events, start, None)):
             if event.__class__ is not kind:
                 return taken
-            fields = astuple(event)
-            more, parent, their_tokens = fields[:_WHICH]
-            if parent != last or fields[_WHICH:] != alike or not their_tokens:
+            like.block_hashes = more = event.block_hashes
+            like.token_ids = their_tokens = event.token_ids
+            like.parent_block_hash = last
+            if like != event or not their_tokens:
                 return taken
             room -= len(their_tokens)
             if len(their_tokens) != size * len(more) or room < 0:

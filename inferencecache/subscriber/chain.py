@@ -133,7 +133,7 @@ class Chain:
             that they were said to be in T2. At least the last so many are remembered, at most twice as many.
 
     Attributes:
-        dropped: events that were left out, wholly or in part, counted by the reasons above.
+        dropped: events that were left out, wholly or in part, counted by the reasons above, until somebody clears it.
     """
 
     def __init__(
@@ -320,10 +320,6 @@ class Chain:
         if not names:
             return
         hashes = names if min(names) >= 0 else [name & _U64 for name in names]
-        if len(set(hashes)) < len(hashes):  # each replaces what the one before it said
-            for index, name in enumerate(names):
-                self._hold(rank, [name], [prefixes[index]], tokens + size * index, size, adapter, medium, deltas)
-            return
         counts = range(tokens + size, tokens + size * len(hashes) + 1, size) if size else (tokens,)
         known = blocks.add(hashes, prefixes, counts, repeat(adapter), repeat(alone))
         rank.newest = hashes[-1], (prefixes[-1], counts[-1], adapter, alone)
@@ -331,7 +327,7 @@ class Chain:
             deltas.append(Adds(prefixes, counts, partition, tier))
             return
         for place, (block_hash, prefix, count) in enumerate(zip(hashes, prefixes, counts, strict=True)):
-            held = known.get(place)
+            held = blocks.get(block_hash) if place in known else None
             before, after = 0, medium.tiers
             if held is not None and held[PREFIX] == prefix and held[ADAPTER] == adapter:
                 media = added(held[MEDIA], medium)

@@ -68,7 +68,6 @@ class Pipeline:
         self._decoders: dict[int, EventDecoder] = {}
         self._ranks: defaultdict[int, set[int]] = defaultdict(set)
         self._told: dict[str, float] = {}
-        self._of_chain: Counter[str] = Counter()
 
     def batch(self, source: int, payload: bytes) -> None:
         """One batch of a source, which is one of the sockets that the engine publishes on."""
@@ -88,10 +87,9 @@ class Pipeline:
         rank = source * _RANKS_PER_SOURCE + (batch.data_parallel_rank or 0)
         self._ranks[source].add(rank)
         deltas = self.chain.apply(batch.events, rank, batch.timestamp_us)
-        if self.chain.dropped.total() != self._of_chain.total():
-            new = self.chain.dropped - self._of_chain
-            self._of_chain = Counter(self.chain.dropped)
-            self._drop(new)
+        if self.chain.dropped:
+            self._drop(self.chain.dropped)
+            self.chain.dropped.clear()
         if deltas:
             self._tell(deltas, batch.timestamp_us)
 

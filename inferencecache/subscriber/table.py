@@ -66,23 +66,24 @@ class Table:
             start = self._find(bucket, wanted)
         return None if start < 0 else self._unpack(bucket, start + _KEY_BYTES)
 
-    def add(self, keys: Sequence[int], *columns: Iterable[int]) -> dict[int, Record]:
-        """Add many records, given as columns, but for those whose key has one already; no key may come twice.
+    def add(self, keys: Sequence[int], *columns: Iterable[int]) -> set[int]:
+        """Add many records, given as columns, but for those whose key has one already, be it from this call.
 
         Returns:
-            The records that were there, by the place of their key.
+            The places of the keys that had one.
         """
         buckets, count = self._buckets, self._count
-        there: dict[int, Record] = {}
-        for place, (key, packed) in enumerate(zip(keys, map(self._pack, keys, *columns), strict=True)):
+        there: set[int] = set()
+        for place, key, packed in zip(range(len(keys)), keys, map(self._pack, keys, *columns), strict=True):
             index = key % count
             bucket = buckets[index]
-            if bucket:
-                if packed[:_KEY_BYTES] in bucket and (start := self._find(bucket, packed[:_KEY_BYTES])) >= 0:
-                    there[place] = self._unpack(bucket, start + _KEY_BYTES)
-                    continue
-                packed = bucket + packed
-            buckets[index] = packed
+            if not bucket:
+                buckets[index] = packed
+            # Of the ways to search bytes, this one takes half the time of the others: it parses no arguments.
+            elif bucket.partition(packed[:_KEY_BYTES])[1] and self._find(bucket, packed[:_KEY_BYTES]) >= 0:
+                there.add(place)
+            else:
+                buckets[index] = bucket + packed
         self.size += len(keys) - len(there)
         return there
 

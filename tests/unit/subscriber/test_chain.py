@@ -418,6 +418,13 @@ def test_a_hash_that_is_restated_with_other_content_is_moved() -> None:
     assert chain.apply([removed(1)]) == [evict(0, "sql")]
 
 
+def test_a_hash_that_comes_repeatedly_in_one_event_stands_for_the_last_of_its_blocks() -> None:
+    chain = Chain()
+    assert chain.apply([stored([1, 2, 1, 1])]) == [add(0), add(1), evict(0), add(2), evict(2), add(3)]
+    assert chain.alive == 2
+    assert chain.apply([removed(1)]) == [evict(3)]
+
+
 def test_two_hashes_of_one_prefix_are_one_hold() -> None:
     chain = Chain()
     assert chain.apply([stored([1]), stored([2]), removed(1)]) == [add(0), add(0)]
