@@ -25,7 +25,9 @@ TURN: Final = 1 << 14
 LONG: Final = 128
 """Blocks of a chain that is worth packing."""
 STRETCH: Final = 64
-"""Blocks that are looked up one by one before sequences are tried again."""
+"""Blocks that are looked up one by one before sequences are tried again; each time in a row twice as many, as a chain
+that was not stored as it is asked has none.
+"""
 
 
 def chain(partition: Partition, blocks: Sequence[bytes], token_counts: Sequence[int], moment: Moment) -> list[Found]:
@@ -126,20 +128,23 @@ def _leaps(recency: Recency, blocks: Sequence[bytes], packed: bytes) -> tuple[in
     """As `_steps`, by sequences where there are any."""
     held, sequences = recency.stamps, recency.sequences
     assert sequences is not None
-    at, number = 0, len(packed) // WIDTH
+    at, number, most = 0, len(packed) // WIDTH, STRETCH
     stamps: set[int] = set()
     while at < number and (stamp := held.get(packed[at * WIDTH : (at + 1) * WIDTH])) is not None:
         together = sequences.run(stamp, packed, at)
         if together:
             stamps.add(stamp)
             at += together
-        if together < SHORTEST:
-            stretch = blocks[at : at + STRETCH]
-            walked, seen = _steps(recency, stretch)
-            stamps.update(seen)
-            at += walked
-            if walked < len(stretch):
-                break
+        if together >= SHORTEST:
+            most = STRETCH
+            continue
+        stretch = blocks[at : at + most]
+        walked, seen = _steps(recency, stretch)
+        stamps.update(seen)
+        at += walked
+        if walked < len(stretch):
+            break
+        most *= 2
     return at, stamps
 
 
