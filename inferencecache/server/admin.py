@@ -18,12 +18,13 @@ from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from inferencecache.server import intake, pdroute, policy, probe, snapshot, templates, warm
+from inferencecache.server import intake, probe, snapshot, warm
 from inferencecache.server.auth import Authenticator
 from inferencecache.server.peers import Readiness
 from inferencecache.server.probe import ProbeError
 from inferencecache.server.services import Services
 from inferencecache.server.web import BodyTooLong, BodyTooSlow, read_body
+from inferencecache.wire.limits import LARGEST_DOCUMENT, LARGEST_POLICIES
 
 Answer: TypeAlias = Callable[[Request], Awaitable[Response]]
 
@@ -76,9 +77,9 @@ def admin_app(services: Services, guards: Guards, readiness: Readiness, instance
 
     endpoints: Mapping[str, Endpoint] = {
         "/snapshot": Endpoint(get_snapshot, ("GET",), guards.snapshot),
-        "/policy": Endpoint(pushed(intake.POLICY, policy.MAX_BODY_BYTES), ("POST", "PUT"), guards.policy),
-        "/templates": Endpoint(pushed(intake.TEMPLATES, templates.MAX_BODY_BYTES), ("PUT",), guards.policy),
-        "/topologies": Endpoint(pushed(intake.TOPOLOGIES, pdroute.MAX_BODY_BYTES), ("PUT",), guards.policy),
+        "/policy": Endpoint(pushed(intake.POLICY, LARGEST_POLICIES), ("POST", "PUT"), guards.policy),
+        "/templates": Endpoint(pushed(intake.TEMPLATES, LARGEST_DOCUMENT), ("PUT",), guards.policy),
+        "/topologies": Endpoint(pushed(intake.TOPOLOGIES, LARGEST_DOCUMENT), ("PUT",), guards.policy),
         "/probe": Endpoint(run_probe, ("POST",), guards.probe),
         "/dump": Endpoint(get_dump, ("GET",), guards.dump),
     }

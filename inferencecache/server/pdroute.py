@@ -25,9 +25,9 @@ from msgspec import Struct
 from inferencecache.server import affinity, bodies
 from inferencecache.server.index import RESERVED_TENANT, Code, Outcome, Query, Scope
 from inferencecache.server.policy import PolicyStore
+from inferencecache.wire.limits import LARGEST_DOCUMENT
 from inferencecache.wire.v1alpha1.inferencecache_pb2 import LookupPDRouteRequest, LookupPDRouteResponse
 
-MAX_BODY_BYTES: Final = 4 << 20
 VERSION: Final = 1
 
 NO_HINT: Final = "NO_HINT"
@@ -139,9 +139,9 @@ def parse(body: bytes) -> TopologiesDocument:
     """The document in the body of a push.
 
     Raises:
-        TopologiesError: larger than 4 MiB, not exactly one JSON object of this shape, or of another version.
+        TopologiesError: over `LARGEST_DOCUMENT`, not exactly one JSON object of this shape, or of another version.
     """
-    document = bodies.decode(body, _decoder, what="topologies", max_bytes=MAX_BODY_BYTES, error=TopologiesError)
+    document = bodies.decode(body, _decoder, what="topologies", max_bytes=LARGEST_DOCUMENT, error=TopologiesError)
     if document.version != VERSION:
         raise TopologiesError(f"unsupported topologies version {document.version}: this server speaks {VERSION}")
     return document

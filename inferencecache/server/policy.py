@@ -19,8 +19,8 @@ from msgspec import Meta, Struct, field
 
 from inferencecache.server import bodies
 from inferencecache.server.index import RESERVED_TENANT
+from inferencecache.wire.limits import LARGEST_POLICIES
 
-MAX_BODY_BYTES: Final = 1 << 20
 OLDEST_VERSION: Final = 3
 NEWEST_VERSION: Final = 7
 
@@ -152,9 +152,9 @@ def parse(body: bytes) -> PolicyDocument:
     """The document in the body of a push.
 
     Raises:
-        PolicyError: larger than 1 MiB, not exactly one JSON object of this shape, or of a version we do not speak.
+        PolicyError: over `LARGEST_POLICIES`, not exactly one JSON object of this shape, or of an unknown version.
     """
-    document = bodies.decode(body, _decoder, what="policy snapshot", max_bytes=MAX_BODY_BYTES, error=PolicyError)
+    document = bodies.decode(body, _decoder, what="policy snapshot", max_bytes=LARGEST_POLICIES, error=PolicyError)
     if not OLDEST_VERSION <= document.version <= NEWEST_VERSION:
         raise PolicyError(
             f"unsupported policy snapshot version {document.version}:"

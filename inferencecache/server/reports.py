@@ -17,6 +17,7 @@ from itertools import accumulate
 from typing import Final, NamedTuple
 
 from inferencecache.server.index import MAX_AHEAD_US, Holds, PrefixIndex, Report, Stats
+from inferencecache.wire.limits import LONGEST_NAME
 from inferencecache.wire.v1alpha1.inferencecache_pb2 import CacheEvent, CacheStateUpdate, PrefixEntry, ReplicaStats
 
 T1: Final = 1
@@ -31,8 +32,7 @@ BROKEN_CHAIN: Final = "broken_chain"
 OVERLONG: Final = "overlong"
 
 MAX_HASH_BYTES: Final = 256
-MAX_NAME_CHARACTERS: Final = 1024
-"""The index counts holds, not bytes. Without these limits each of a million holds could be as long as a message."""
+"""The index counts holds, not bytes. Without this limit each of a million holds could be as long as a message."""
 
 
 class Instant(NamedTuple):
@@ -124,7 +124,7 @@ def _holds(entries: Iterable[PrefixEntry], adapter_of_update: str) -> tuple[list
     for entry in entries:
         adapter, tier = entry.adapter_id or adapter_of_update, entry.tier
         exact = entry.prefix_hash
-        if len(exact) > MAX_HASH_BYTES or len(adapter) > MAX_NAME_CHARACTERS:
+        if len(exact) > MAX_HASH_BYTES or len(adapter) > LONGEST_NAME:
             dropped[OVERLONG] += 1
             continue
         if (adapter, tier) != current:
@@ -152,7 +152,7 @@ def _holds(entries: Iterable[PrefixEntry], adapter_of_update: str) -> tuple[list
 
 
 def _are_names(*names: str) -> bool:
-    return all(len(name) <= MAX_NAME_CHARACTERS for name in names)
+    return all(len(name) <= LONGEST_NAME for name in names)
 
 
 def _tier(tier: int) -> int:

@@ -23,10 +23,10 @@ import msgspec
 from msgspec import Struct, field
 
 from inferencecache.server import bodies
+from inferencecache.wire.limits import LARGEST_DOCUMENT
 from inferencecache.wire.prompt_body import BodyError, Placeholder, Text, parts_of
 from inferencecache.wire.v1alpha1.inferencecache_pb2 import RenderTemplateRequest
 
-MAX_BODY_BYTES: Final = 4 << 20
 MAX_PROMPT_BYTES: Final = 1 << 20
 """As much as LookupRoute takes as a prompt."""
 
@@ -143,9 +143,9 @@ def parse(body: bytes) -> TemplatesDocument:
     """The document in the body of a push.
 
     Raises:
-        TemplatesError: larger than 4 MiB, not exactly one JSON object of this shape, or of another version.
+        TemplatesError: over `LARGEST_DOCUMENT`, not exactly one JSON object of this shape, or of another version.
     """
-    document = bodies.decode(body, _decoder, what="templates", max_bytes=MAX_BODY_BYTES, error=TemplatesError)
+    document = bodies.decode(body, _decoder, what="templates", max_bytes=LARGEST_DOCUMENT, error=TemplatesError)
     if document.version != VERSION:
         raise TemplatesError(f"unsupported templates version {document.version}: this server speaks {VERSION}")
     return document

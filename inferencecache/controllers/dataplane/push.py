@@ -13,15 +13,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
 from inferencecache.controllers.dataplane.client import Endpoint, ServerCallError
 from inferencecache.kube.resource import Key
-
-LARGEST_DOCUMENT: Final = 4 << 20
-"""Bytes that the server takes as templates, or as topologies."""
+from inferencecache.wire.limits import LARGEST_DOCUMENT
 
 
 class Pusher:

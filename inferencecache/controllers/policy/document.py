@@ -19,12 +19,9 @@ from inferencecache.api.cachetenant import CacheTenant
 from inferencecache.controllers.dataplane.push import Fitted, Row, fit
 from inferencecache.controllers.policy.owners import owners, quota_of
 from inferencecache.kube.resource import Key
+from inferencecache.wire.limits import LARGEST_POLICIES, LONGEST_NAME
 
 VERSION: Final = 7
-LARGEST_DOCUMENT: Final = 1 << 20
-"""Bytes that the server takes."""
-LONGEST_TENANT_ID: Final = 1024
-"""Characters of a tenant id that the server takes reports for."""
 DEFAULT_FLOOR: Final = 0.1
 """What a floor that cannot be used becomes. Never 0, which would switch it off."""
 
@@ -36,11 +33,11 @@ def policy_document(policies: Iterable[CachePolicy], tenants: Iterable[CacheTena
     effective: dict[str, CachePolicy] = {}
     for policy in sorted(policies, key=Key.of):
         effective.setdefault(policy.metadata.namespace, policy)
-    quotas = [one for tenant_id, one in owners(tenants).items() if len(tenant_id) <= LONGEST_TENANT_ID]
+    quotas = [one for tenant_id, one in owners(tenants).items() if len(tenant_id) <= LONGEST_NAME]
     lists = {"policies": [_row(one, _policy(one)) for one in effective.values()]}
     if quotas:
         lists["tenants"] = [_row(one, _tenant(one)) for one in quotas]
-    return fit(VERSION, lists, LARGEST_DOCUMENT)
+    return fit(VERSION, lists, LARGEST_POLICIES)
 
 
 def _row(obj: CachePolicy | CacheTenant, value: dict[str, Any]) -> Row:

@@ -16,6 +16,7 @@ from inferencecache.controllers.policy.document import policy_document
 from inferencecache.kube.controller import Result
 from inferencecache.kube.informer import Informer
 from inferencecache.kube.resource import Key
+from inferencecache.wire.limits import LARGEST_POLICIES
 
 DOCUMENT: Final = Key("", "policy")
 
@@ -38,7 +39,8 @@ class PolicyPushReconciler:
         built = policy_document(self._policies.list(), self._tenants.list())
         if built.left_out - self._left_out:
             _log.warning(
-                "policies or quotas are not told to the server, which takes 1 MiB of them; delete or shorten some",
+                "policies or quotas are not told to the server, as all take too many bytes; delete or shorten some",
+                most_bytes=LARGEST_POLICIES,
                 objects=len(built.left_out),
                 first=str(min(built.left_out)),
             )

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from inferencecache.api.prompttemplate import PromptTemplate
-from inferencecache.controllers.dataplane.push import LARGEST_DOCUMENT
 from inferencecache.controllers.templates.document import revision_of, templates_document
 from inferencecache.controllers.templates.status import template_status
 from inferencecache.kube.resource import Key
-from inferencecache.server.templates import MAX_BODY_BYTES, Rendered, TemplateStore, parse
+from inferencecache.server.templates import Rendered, TemplateStore, parse
+from inferencecache.wire.limits import LARGEST_DOCUMENT
 from inferencecache.wire.v1alpha1.inferencecache_pb2 import RenderTemplateRequest
 
 NOW = datetime(2026, 3, 2, 9, 30, tzinfo=UTC)
@@ -88,7 +88,6 @@ def test_of_too_long_templates_the_young_ones_are_left_out() -> None:
     built = templates_document([young, middle, old])
     assert built.left_out == {Key("a", "b")}
     assert [one.name for one in parse(built.document).templates] == ["c", "z"]
-    assert LARGEST_DOCUMENT == MAX_BODY_BYTES
     status = template_status(young, built, "", NOW)
     assert status is not None
     assert conditions(status) == {"Accepted": ("False", "DocumentFull"), "Ready": ("False", "NotAccepted")}

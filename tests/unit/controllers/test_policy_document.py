@@ -11,10 +11,10 @@ from structlog.testing import capture_logs
 
 from inferencecache.api.cachepolicy import CachePolicy
 from inferencecache.api.cachetenant import CacheTenant
-from inferencecache.controllers.policy.document import LARGEST_DOCUMENT, policy_document
+from inferencecache.controllers.policy.document import policy_document
 from inferencecache.controllers.policy.reconciler import DOCUMENT, PolicyPushReconciler
-from inferencecache.server.policy import MAX_BODY_BYTES, PolicyStore, parse
-from inferencecache.server.reports import MAX_NAME_CHARACTERS
+from inferencecache.server.policy import PolicyStore, parse
+from inferencecache.wire.limits import LONGEST_NAME
 
 
 def policy(namespace: str = "team-a", name: str = "p", **spec: Any) -> CachePolicy:
@@ -178,11 +178,10 @@ async def test_it_is_said_once_what_found_no_place() -> None:
 
 
 def test_a_quota_is_told_as_far_as_the_server_takes_reports_under_its_id() -> None:
-    tenants = [tenant("a", "x" * MAX_NAME_CHARACTERS, 1), tenant("b", "y" * (MAX_NAME_CHARACTERS + 1), 1)]
+    tenants = [tenant("a", "x" * LONGEST_NAME, 1), tenant("b", "y" * (LONGEST_NAME + 1), 1)]
     told = policy_document([], tenants)
     assert [one["tenantID"][0] for one in json.loads(told.document)["tenants"]] == ["x"]
     assert told.left_out == frozenset()
-    assert LARGEST_DOCUMENT == MAX_BODY_BYTES
 
 
 def test_the_server_understands_what_it_is_told() -> None:

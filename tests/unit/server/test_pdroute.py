@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from inferencecache.server import affinity, policy
 from inferencecache.server.index import Code, Outcome, Query, ReplicaScore
 from inferencecache.server.pdroute import (
-    MAX_BODY_BYTES,
     PDRouter,
     Pool,
     TopologiesDocument,
@@ -21,6 +20,7 @@ from inferencecache.server.pdroute import (
     parse,
 )
 from inferencecache.server.policy import PolicyStore
+from inferencecache.wire.limits import LARGEST_DOCUMENT
 from inferencecache.wire.v1alpha1.inferencecache_pb2 import LookupPDRouteRequest, LookupPDRouteResponse
 
 
@@ -209,7 +209,7 @@ def test_the_order_and_number_of_names_in_the_pools_do_not_matter(
         (b'{"version":1,"topologies":[{"namespace":"t"}]}', "name"),
         (b'{"version":1,"topologies":[{"namespace":"t","name":"n","transport":"UDP"}]}', "transport"),
         (b'{"version":1,"topologies":[]} {}', "decode topologies"),
-        (b" " * (MAX_BODY_BYTES + 1), "more than"),
+        (b" " * (LARGEST_DOCUMENT + 1), "more than"),
         (b"[" * 5000, "decode topologies"),
     ],
 )

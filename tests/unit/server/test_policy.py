@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 
 from inferencecache.server.index import RESERVED_TENANT
 from inferencecache.server.policy import (
-    MAX_BODY_BYTES,
     PolicyError,
     PolicyStore,
     TenantPolicy,
     parse,
 )
+from inferencecache.wire.limits import LARGEST_POLICIES
 
 _HALF_HOUR_US = 30 * 60 * 1_000_000
 _TENTH = struct.unpack("f", struct.pack("f", 0.1))[0]
@@ -146,7 +146,7 @@ def test_a_score_equal_to_the_floor_passes_it(value: str) -> None:
         (b"{}", "unsupported policy snapshot version"),
         (b'{"version": 2}', "unsupported policy snapshot version"),
         (b'{"version": 99}', "unsupported policy snapshot version"),
-        (b'{"version": 7}' + b" " * MAX_BODY_BYTES, "decode policy snapshot: "),
+        (b'{"version": 7}' + b" " * LARGEST_POLICIES, "decode policy snapshot: "),
     ],
 )
 def test_a_body_that_cannot_be_used_is_refused_with_the_field(body: bytes, message: str) -> None:
@@ -156,7 +156,7 @@ def test_a_body_that_cannot_be_used_is_refused_with_the_field(body: bytes, messa
 
 def test_a_body_of_exactly_the_limit_is_taken() -> None:
     body = b'{"version": 7}'
-    assert parse(body + b" " * (MAX_BODY_BYTES - len(body))).version == 7
+    assert parse(body + b" " * (LARGEST_POLICIES - len(body))).version == 7
 
 
 @pytest.mark.parametrize("version", [3, 4, 5, 6, 7])

@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from inferencecache.server.templates import (
-    MAX_BODY_BYTES,
     MAX_PROMPT_BYTES,
     NotRendered,
     Rendered,
@@ -19,6 +18,7 @@ from inferencecache.server.templates import (
     TemplateStore,
     parse,
 )
+from inferencecache.wire.limits import LARGEST_DOCUMENT
 from inferencecache.wire.v1alpha1.inferencecache_pb2 import RenderTemplateRequest
 
 SYSTEM, QUESTION = Slot("system", "Stable"), Slot("question", "Mutable", required=True)
@@ -173,7 +173,7 @@ def template(**fields: Any) -> bytes:
         (template(slots=[{"name": "s", "type": "Fixed"}]), "Fixed"),
         (template(description="d"), "description"),
         (template() + b"x", "decode templates"),
-        (b" " * (MAX_BODY_BYTES + 1), "more than"),
+        (b" " * (LARGEST_DOCUMENT + 1), "more than"),
         (b"[" * 5000, "decode templates"),
         (b'{"version":1,"templates":[{"namespace":"\xff"}]}', "decode templates"),
     ],
