@@ -144,6 +144,15 @@ class ServerMetrics:
         """Publish the index's distinct keys per model, read at each scrape."""
         self.registry.register(_IndexEntries(entries_by_model, self._models))
 
+    def watch_names(self, name_bytes: Callable[[], int]) -> None:
+        """Publish what the index's names take, read at each scrape."""
+        gauge = Gauge(
+            "inferencecache_index_name_bytes",
+            "Memory that the names of tenants, models, hash schemes, adapters and replicas take in the index.",
+            registry=self.registry,
+        )
+        gauge.set_function(name_bytes)
+
     def exposition(self) -> bytes:
         """All series in Prometheus' text format. With many models this takes long, and may be done in any thread."""
         return generate_latest(self.registry)

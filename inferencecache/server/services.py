@@ -89,6 +89,7 @@ class Services:
         self._lookup = traced(self._lookups.lookup) if tracing.started() else self._lookups.lookup
         self._prober = Prober(index, tier2=tier2, clock=clock)
         metrics.watch_entries(index.entries_by_model)
+        metrics.watch_names(lambda: index.name_bytes)
 
     def lookup_route(
         self, request: pb.LookupRouteRequest, call: Call, blocks: Sequence[bytes] | None = None

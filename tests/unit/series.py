@@ -19,6 +19,7 @@ def exported() -> set[str]:
     """The names of all series that controller and server may have."""
     server = ServerMetrics()
     server.watch_entries(dict)
+    server.watch_names(int)
     StoreMetrics(server.registry, lambda: 0)
     names = {name for registry in (REGISTRY, server.registry) for name in _names(registry)}
     return names | {f"{name}{suffix}" for name in OF_ENGINES for suffix in ("", "_total")}

@@ -1,8 +1,8 @@
 """The prefix index: what replicas report goes in, and where a request should go comes out (spec 06 §6).
 
 It belongs to one thread and has no clock, so everything is decided by what it was told and asked. Limits are kept at
-the end of every ingest: the tenant's quota of distinct keys first, then the cap on all holds. Age is enforced by
-lookups at once and cleared away by `sweep`.
+the end of every ingest: the tenant's quota of distinct keys first, then the memory that names take, then the cap on all
+holds. Age is enforced by lookups at once and cleared away by `sweep`.
 
 No operation looks at more of the index than it is about: counts are kept as things change, removals go through the
 partitions of one model, and evictions take their victims from ordered structures. What has to do more does it in
@@ -21,7 +21,7 @@ from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
-from inferencecache.server.index import matching, views
+from inferencecache.server.index import matching, names, views
 from inferencecache.server.index.key_orders import KeyOrders
 from inferencecache.server.index.model import (
     RESERVED_TENANT,
@@ -42,7 +42,7 @@ from inferencecache.server.index.oldest_first import OldestFirst
 from inferencecache.server.index.partition import Change, Lane, Partition, Remains
 from inferencecache.server.index.ranking import Found, Moment, Ranker
 from inferencecache.server.index.recency import Recency
-from inferencecache.server.index.tree import ModelNode, ScopeNode, StatsRow, Tree
+from inferencecache.server.index.tree import ModelNode, ScopeNode, Tree
 
 MAX_AHEAD_US: Final = 5_000_000
 
@@ -73,6 +73,7 @@ class PrefixIndex:
     Args:
         rules: asked about a tenant whenever its TTL, algorithm or quota matters; nothing is remembered.
         capacity: holds to keep at most, 0 for any number.
+        name_bytes: what the names may take that producers bring (see `names`).
         on_eviction: told once per operation, tenant and reason what was evicted.
         ranker: the weights of the scores.
     """
@@ -82,11 +83,13 @@ class PrefixIndex:
         rules: TenantRules,
         *,
         capacity: int = 1_000_000,
+        name_bytes: int = names.MOST_BYTES,
         on_eviction: Callable[[Eviction], None] = _ignore,
         ranker: Ranker | None = None,
     ) -> None:
         self._rules = rules
         self._capacity = capacity
+        self._name_bytes = name_bytes
         self._on_eviction = on_eviction
         self._ranker = ranker or Ranker()
         self._tree = Tree()
@@ -100,7 +103,7 @@ class PrefixIndex:
         self._token_counts: dict[int, int] = {}
 
     def ingest(self, report: Report, now_us: int) -> None:
-        """Take in what a replica reported, then hold its tenant to its quota and everybody to the cap.
+        """Take in what a replica reported, then hold its tenant to its quota and everybody to the other limits.
 
         A later report of a hold takes the place of the earlier one, even with an earlier time. Times are at most 5 s
         ahead of `now_us`. Prefixes of a report without a hash scheme, and prefixes without a hash, are left out.
@@ -112,11 +115,12 @@ class PrefixIndex:
             for holds in usable:
                 self._put(model, report.hash_scheme, report.replica_id, holds, at_us)
             if report.stats is not None:
-                model.stats[report.replica_id] = StatsRow(_sound(report.stats), at_us, at_us)
+                self._tree.put_stats(model, report.replica_id, _sound(report.stats), at_us)
             self._tree.shrink_model(model)
         brought = sum(len(holds.hashes) for holds in usable)
         if report.tenant != RESERVED_TENANT:
             self._keep_to_quota(report.tenant, QUOTA_SLICE, brought)
+            self._keep_names_short()
         self._keep_to_capacity()
         # Else who reports and clears all the time would fill the memory faster than it is freed.
         self._free(brought)
@@ -141,22 +145,30 @@ class PrefixIndex:
     def touch(self, *, tenant: str, model: str, replica_id: str, event_us: int) -> None:
         """Note a sign of life: it keeps a replica's stats row, if there is one, and refreshes nothing else."""
         node = self._tree.model(tenant, model)
-        if node is not None and replica_id in node.stats:
-            node.stats[replica_id] = node.stats[replica_id]._replace(seen_us=event_us)
+        row = None if node is None else node.stats.get(replica_id)
+        if row is not None:
+            row.seen_us = event_us
+            self._tree.names.hear(row)
 
     def clear(self, *, tenant: str, model: str, replica_id: str) -> None:
         """Drop all of a replica's holds of one model, under all schemes and adapters, and its stats."""
         node = self._tree.model(tenant, model)
         if node is None:
             return
-        had_stats = node.stats.pop(replica_id, None) is not None
+        row = node.stats.get(replica_id)
         for partition in node.partitions():
             lane = partition.lanes.get(replica_id)
             if lane is not None:
                 self._depart(lane)
         self._free(CLEARED_AT_ONCE)
-        if had_stats:
+        if row is not None:
+            self._tree.drop_stats(row)
             self._tree.shrink_model(node)
+
+    @property
+    def name_bytes(self) -> int:
+        """The memory that names take, in bytes."""
+        return self._tree.names.size
 
     @property
     def unsettled(self) -> bool:
@@ -312,6 +324,7 @@ class PrefixIndex:
         partition = lane.partition
         self._cap_order.withdraw(lane)
         self._stepped_over.get(partition.tenant, set()).discard(lane)
+        self._tree.leave(lane)
         if not partition.lanes:
             # There are keys left if all who hold them have departed.
             self._count(partition, lane.replica_id, Change(0, -len(partition.keys)))
@@ -425,6 +438,19 @@ class PrefixIndex:
         self._tell(EvictionReason.OVER_ENTRIES, tenant, evicted)
         return holds
 
+    def _keep_names_short(self) -> None:
+        """Give up what bears the names that were not heard of for longest, as far as all take too much memory."""
+        evicted: Counter[str] = Counter()
+        while self._tree.names.size > self._name_bytes and (bearer := self._tree.names.longest_silent()):
+            if isinstance(bearer, Lane):
+                evicted[bearer.partition.tenant] += len(bearer.recency.stamps)
+                self._depart(bearer)
+            else:
+                self._tree.drop_stats(bearer)
+                self._tree.shrink_model(bearer.model)
+        for tenant, count in evicted.items():
+            self._tell(EvictionReason.NAMES, tenant, count)
+
     def _keep_to_capacity(self) -> None:
         """Evict holds over the cap: by use where the tenant counts it, then the oldest (spec 06 §6.4).
 
@@ -466,8 +492,8 @@ class PrefixIndex:
                     self._cap_order.offer(lane, oldest_us)
 
     def _sweep_model(self, model: ModelNode, limit_us: int, most: int) -> Iterator[int]:
-        for replica_id in [replica_id for replica_id, row in model.stats.items() if row.seen_us <= limit_us]:
-            del model.stats[replica_id]
+        for row in [row for row in model.stats.values() if row.seen_us <= limit_us]:
+            self._tree.drop_stats(row)
         looked_at = removed = 0
         for partition in model.partitions():
             for lane in list(partition.lanes.values()):

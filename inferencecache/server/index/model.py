@@ -106,15 +106,16 @@ class TenantRules(Protocol):
 
 
 class EvictionReason(StrEnum):
-    """The index was full, the holds were too old, or their tenant was over its quota."""
+    """The index was full, the holds were too old, their tenant was over its quota, or names took too much memory."""
 
     CAP = "cap"
     TTL = "ttl"
     OVER_ENTRIES = "over_entries"
+    NAMES = "names"
 
 
 class Eviction(NamedTuple):
-    """What one operation removed of one tenant: holds for reasons `cap` and `ttl`, keys for `over_entries`."""
+    """What one operation removed of one tenant: keys for the reason `over_entries`, else holds."""
 
     tenant: str
     algorithm: str

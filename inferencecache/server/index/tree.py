@@ -7,17 +7,21 @@ stats: whoever takes the last ones away calls `shrink`.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from dataclasses import dataclass
 
 from inferencecache.server.index.key_orders import KeyOrders
 from inferencecache.server.index.model import Scope, Stats
+from inferencecache.server.index.names import Names, Node
 from inferencecache.server.index.partition import Change, Lane, Partition
 from inferencecache.server.index.recency import Recency
 
 
-class StatsRow(NamedTuple):
+@dataclass(slots=True, eq=False)
+class StatsRow:
     """A replica's last stats. Liveness events move `seen_us` alone (spec 06 §3.5)."""
 
+    model: ModelNode
+    replica_id: str
     stats: Stats
     reported_us: int
     seen_us: int
@@ -86,6 +90,7 @@ class Tree:
 
     def __init__(self) -> None:
         self.tenants: dict[str, TenantNode] = {}
+        self.names = Names()
 
     def model(self, tenant: str, model: str) -> ModelNode | None:
         """The node of a model, if it has holds or stats."""
@@ -102,25 +107,52 @@ class Tree:
         tenant_node = self.tenants.get(tenant)
         if tenant_node is None:
             tenant_node = self.tenants[tenant] = TenantNode(tenant)
+            self.names.add(Node.TENANT, tenant)
         model_node = tenant_node.models.get(model)
         if model_node is None:
             model_node = tenant_node.models[model] = ModelNode(tenant_node, model)
+            self.names.add(Node.MODEL, model)
         return model_node
+
+    def put_stats(self, model: ModelNode, replica_id: str, stats: Stats, at_us: int) -> None:
+        """Note a replica's stats in place of those it had."""
+        row = model.stats.get(replica_id)
+        if row is None:
+            row = model.stats[replica_id] = StatsRow(model, replica_id, stats, at_us, at_us)
+            self.names.add(Node.STATS, replica_id)
+        else:
+            row.stats, row.reported_us, row.seen_us = stats, at_us, at_us
+        self.names.hear(row)
+
+    def drop_stats(self, row: StatsRow) -> None:
+        """Take a replica's stats away."""
+        del row.model.stats[row.replica_id]
+        self.names.forget(row)
+        self.names.drop(Node.STATS, row.replica_id)
 
     def grow_lane(self, model: ModelNode, hash_scheme: str, adapter_id: str, replica_id: str) -> Lane:
         """The lane of a replica, made if need be."""
         scope = model.scopes.get(hash_scheme)
         if scope is None:
             scope = model.scopes[hash_scheme] = ScopeNode(model, hash_scheme)
+            self.names.add(Node.SCOPE, hash_scheme)
         partition = scope.partitions.get(adapter_id)
         if partition is None:
             partition = scope.partitions[adapter_id] = Partition(scope, adapter_id)
+            self.names.add(Node.PARTITION, adapter_id)
             if model.tenant.key_orders is not None:
                 model.tenant.key_orders.add(partition)
         lane = partition.lanes.get(replica_id)
         if lane is None:
             lane = partition.lanes[replica_id] = Lane(partition, replica_id)
+            self.names.add(Node.LANE, replica_id)
+        self.names.hear(lane)
         return lane
+
+    def leave(self, lane: Lane) -> None:
+        """Take in that a lane has left its partition."""
+        self.names.forget(lane)
+        self.names.drop(Node.LANE, lane.replica_id)
 
     def count(self, partition: Partition, replica_id: str, change: Change) -> None:
         """Carry a change of one replica's holds in a partition to all nodes above it."""
@@ -138,10 +170,12 @@ class Tree:
         scope = partition.scope
         tenant = scope.model.tenant
         del scope.partitions[partition.adapter_id]
+        self.names.drop(Node.PARTITION, partition.adapter_id)
         partition.abandoned = True
         left = [] if tenant.key_orders is None else tenant.key_orders.remove(partition)
         if not scope.partitions:
             del scope.model.scopes[scope.hash_scheme]
+            self.names.drop(Node.SCOPE, scope.hash_scheme)
             self.shrink_model(scope.model)
         return left
 
@@ -150,5 +184,7 @@ class Tree:
         tenant = model.tenant
         if not model.scopes and not model.stats and tenant.models.get(model.name) is model:
             del tenant.models[model.name]
+            self.names.drop(Node.MODEL, model.name)
             if not tenant.models:
                 del self.tenants[tenant.name]
+                self.names.drop(Node.TENANT, tenant.name)

@@ -78,8 +78,8 @@ def _replica_rows(tenant: TenantNode) -> Generator[None, None, list[ReplicaRow]]
             ReplicaRow(
                 tenant=tenant.name,
                 replica_id=replica_id,
-                stats=known and known.stats,
-                last_update_us=known and known.seen_us,
+                stats=None if known is None else known.stats,
+                last_update_us=None if known is None else known.seen_us,
                 prefix_count=holds[replica_id],
                 last_event_us=newest.get(replica_id),
             )

@@ -27,6 +27,7 @@ def _models(metrics: ServerMetrics, name: str) -> dict[str, float]:
 def test_every_documented_series_has_its_name_and_labels() -> None:
     metrics = ServerMetrics()
     metrics.watch_entries(lambda: {"m": 3})
+    metrics.watch_names(lambda: 5)
     metrics.up.set(1)
     metrics.grpc_tls_enabled.set(0)
     metrics.looked_up("m", "PREFIX_MATCH", hinted=True, seconds=0.0004)
@@ -42,6 +43,7 @@ def test_every_documented_series_has_its_name_and_labels() -> None:
     assert only("inferencecache_server_up") == ({}, 1)
     assert only("inferencecache_server_grpc_tls_enabled") == ({}, 0)
     assert only("inferencecache_index_entries") == ({"model": "m"}, 3)
+    assert only("inferencecache_index_name_bytes") == ({}, 5)
     assert only("inferencecache_lookup_route_calls_total") == (
         {"model": "m", "reason_code": "PREFIX_MATCH", "hint_used": "true"},
         1,
@@ -56,6 +58,7 @@ def test_every_documented_series_has_its_name_and_labels() -> None:
 def test_every_series_is_explained_to_operators() -> None:
     metrics = ServerMetrics()
     metrics.watch_entries(dict)
+    metrics.watch_names(int)
     guide = (Path(__file__).parents[3] / "docs" / "server.md").read_text()
     names = [
         f"{family.name}_total" if family.type == "counter" else family.name

@@ -27,6 +27,7 @@ from inferencecache.server.index import (
     TenantRow,
     TenantRules,
 )
+from inferencecache.server.index.names import Node
 
 RESERVED = "inferencecache.io/probe"
 FIVE_SECONDS = 5_000_000
@@ -287,6 +288,13 @@ class NaiveIndex:
             rates = [row.stats.hit_rate for row in rows if row.stats]
             tenants.append(TenantRow(tenant, len({key for key, _ in held}), sum(rates) / len(rates) if rates else None))
         return Snapshot(replicas, tenants, sum(row.index_entries for row in tenants))
+
+    def name_bytes(self) -> int:
+        paths = {(*key[:4], replica)[:depth] for key, replica in self.holds for depth in range(1, 6)}
+        paths |= {row[:depth] for row in self.stats for depth in (1, 2)}
+        costs = (Node.TENANT, Node.MODEL, Node.SCOPE, Node.PARTITION, Node.LANE)
+        rows = sum(Node.STATS + len(replica) for _, _, replica in self.stats)
+        return rows + sum(costs[len(path) - 1] + len(path[-1]) for path in paths)
 
 
 def pressure_factor(pressure: float) -> float:

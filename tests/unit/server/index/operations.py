@@ -83,6 +83,7 @@ class History:
         if self.steps % 4 == 0 and not self.real.unsettled:
             assert snapshot_of(self.real) == self.model.snapshot()
             assert dict(self.real.entries_by_model()) == self.model.entries_by_model()
+            assert self.real.name_bytes == self.model.name_bytes()
         for _ in range(questions):
             query = self.query()
             assert self.real.match(query, self.now_us) == self.model.match(query, self.now_us), query

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import math
 import random
+import tracemalloc
 
+import msgspec
 import pytest
 
-from inferencecache.server.index import Stats, index
+from inferencecache.server.index import PrefixIndex, Report, Scope, Snapshot, Stats, index
+from inferencecache.server.index.names import Node
 from tests.unit.server.index.reports import HALF, NOW_US, SCOPE, Filled, blocks, chain, exact, report, snapshot_of
 from tests.unit.server.index.rules import MINUTE, SECOND
 
@@ -322,6 +325,84 @@ def test_the_quota_is_kept_before_the_cap() -> None:
     filled.ingest(report("r", P))
     assert filled.has(*P, scope=other) == P[:3]
     assert filled.evicted == [("team", "lru", "over_entries", 3)]
+
+
+# Names
+
+MADE_UP = {
+    "tenants": lambda name: report("r", P[:1], scope=Scope(name, "m", "vllm"), stats=HALF),
+    "models": lambda name: report("r", P[:1], scope=Scope("t", name, "vllm"), stats=HALF),
+    "hash schemes": lambda name: report("r", P[:1], scope=Scope("t", "m", name)),
+    "adapters": lambda name: report("r", P[:1], adapter=name, scope=Scope("t", "m", "vllm")),
+    "replicas": lambda name: report(name, P[:1], scope=Scope("t", "m", "vllm")),
+    "replicas with stats alone": lambda name: report(name, scope=Scope("t", "m", "vllm"), stats=HALF),
+    "everything": lambda name: report(name, P[:1], adapter=name, scope=Scope(name, name, name), stats=HALF),
+}
+
+
+@pytest.mark.parametrize("of", MADE_UP)
+def test_made_up_names_take_no_more_memory_than_they_may_and_spare_who_is_alive(of: str) -> None:
+    filled = Filled(report("r", P, ago=MINUTE), name_bytes=50_000)
+    for number in range(300):
+        filled.ingest(MADE_UP[of](f"{number}"))
+        if number % 5 == 0:
+            filled.ingest(report("r", [b"%d" % number]))
+        assert filled.index.name_bytes <= 50_000
+    assert filled.has(*P) == P
+    assert {reason for _, _, reason, _ in filled.evicted} <= {"names"}
+    assert filled.index.name_bytes > 40_000
+    while filled.index.unsettled:
+        filled.index.settle(1000)
+    assert snapshot_of(filled.index).total_prefixes <= 50_000 // Node.LANE + len(P) + 60
+
+
+@pytest.mark.parametrize("character", ["x", "ж", "\N{SNOWFLAKE}", "\N{SLICE OF PIZZA}"])
+@pytest.mark.parametrize("of", MADE_UP)
+def test_names_take_no_more_memory_than_they_are_counted_for(of: str, character: str) -> None:
+    def own(name: str) -> str:
+        """As it comes from a message, and as it is once it has been put into an answer."""
+        copy = name.encode().decode()
+        msgspec.json.encode(copy)
+        return copy
+
+    made = [MADE_UP[of](f"{number:04}".ljust(64, character)) for number in range(500)]
+    index = Filled().index
+    tracemalloc.start()
+    try:
+        for one in made:
+            holds = [part._replace(adapter_id=own(part.adapter_id)) for part in one.holds]
+            index.ingest(Report(*map(own, one[:4]), one.timestamp_us, holds, one.stats), NOW_US)
+        del holds
+        taken, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert taken < index.name_bytes + 250 * len(made)
+
+
+def test_the_replica_that_was_silent_for_longest_goes_with_all_its_holds_and_is_told_of() -> None:
+    filled = Filled(*(report(name, P[:2]) for name in "abc"))
+    filled.index = PrefixIndex(
+        filled.rules, name_bytes=filled.index.name_bytes, on_eviction=lambda told: filled.evicted.append(tuple(told))
+    )
+    filled.ingest(*(report(name, P[:2]) for name in "abc"), report("a", P[2:3], ago=20 * MINUTE), report("d", P[:2]))
+    assert [filled.has(*P, replica=name) for name in "abcd"] == [P[:3], [], P[:2], P[:2]]
+    assert filled.evicted == [("team", "lru", "names", 2)]
+
+
+def test_a_sign_of_life_keeps_stats_and_they_come_back_with_the_next_report() -> None:
+    room = Filled(*(report(name, stats=HALF) for name in "abc")).index.name_bytes
+    filled = Filled(*(report(name, stats=HALF) for name in "abc"), name_bytes=room)
+    filled.touch("a", NOW_US)
+    filled.ingest(report("d", stats=HALF))
+    assert [row.replica_id for row in snapshot_of(filled.index).replicas] == ["a", "c", "d"]
+    filled.ingest(report("b", stats=HALF))
+    assert [row.replica_id for row in snapshot_of(filled.index).replicas] == ["a", "b", "d"]
+
+
+def test_a_name_that_takes_more_than_all_may_is_not_kept() -> None:
+    filled = Filled(report("r", P, stats=HALF), name_bytes=1000)
+    assert filled.index.name_bytes == 0
+    assert snapshot_of(filled.index) == Snapshot([], [], 0)
 
 
 # Age
