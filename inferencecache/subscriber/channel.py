@@ -151,7 +151,9 @@ class Channel:
                     ssl=self._tls() if self._tls else None,
                     server_hostname=_name_of(self._authority) if self._tls else None,
                 )
-                await protocol.greeted
+                # Awaited itself, it would be cancelled with whoever gives up, and what is done counts as said.
+                await asyncio.wait((protocol.greeted,))
+                protocol.greeted.result()
         except TimeoutError as error:
             raise RpcError(UNAVAILABLE, f"{self.address}: no connection within {_CONNECT_SECONDS:g} s") from error
         except OSError as error:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from typing import Any
 
 import grpc
@@ -141,12 +141,16 @@ class Scripted(asyncio.Protocol):
         self._greeting = greeting
         self._answer = answer
         self.received = b""
+        self.lost = asyncio.Event()
         self._read = len(frames.PREFACE)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
         transport.write(self._greeting)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self.lost.set()
 
     def data_received(self, data: bytes) -> None:
         self.received += data
@@ -161,10 +165,16 @@ class Scripted(asyncio.Protocol):
 
 
 @asynccontextmanager
-async def scripted(answer: Callable[[int], bytes], greeting: bytes = frames.settings({})) -> AsyncIterator[Address]:
-    server = await asyncio.get_running_loop().create_server(lambda: Scripted(greeting, answer), "127.0.0.1", 0)
+async def listening(accept: Callable[[], asyncio.Protocol]) -> AsyncIterator[Address]:
+    server = await asyncio.get_running_loop().create_server(accept, "127.0.0.1", 0)
     async with server:
         yield Address("127.0.0.1", server.sockets[0].getsockname()[1])
+
+
+def scripted(
+    answer: Callable[[int], bytes], greeting: bytes = frames.settings({})
+) -> AbstractAsyncContextManager[Address]:
+    return listening(lambda: Scripted(greeting, answer))
 
 
 def whole(stream_id: int, message: bytes = b"hello", head: bytes = HEAD, trailers: bytes = OK) -> bytes:
@@ -278,12 +288,23 @@ async def test_a_silent_connection_is_given_up_with_the_call() -> None:
             await lost.wait()
 
 
-async def test_who_never_says_that_it_speaks_http2_is_not_called() -> None:
-    async with scripted(whole, greeting=b"") as address, channel_to(address) as channel:
+async def test_who_never_says_that_it_speaks_http2_is_not_called_and_left() -> None:
+    peers: asyncio.Queue[Scripted] = asyncio.Queue()
+    told: list[str] = []
+
+    def accept() -> Scripted:
+        peer = Scripted(b"", whole)
+        peers.put_nowait(peer)
+        return peer
+
+    async with listening(accept) as address, channel_to(address, on_loss=lambda: told.append("lost")) as channel:
         with pytest.raises(RpcError) as caught:
             await channel.call(ECHO, b"", 0.1)
         assert caught.value.code == DEADLINE_EXCEEDED
         assert channel.connections == 0
+        async with asyncio.timeout(60):
+            await (await peers.get()).lost.wait()
+        assert not told, "nothing was established that could have been lost"
 
 
 async def test_a_server_that_allows_one_call_at_a_time_gets_them_in_turn() -> None:
