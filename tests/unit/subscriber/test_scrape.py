@@ -15,16 +15,19 @@ from inferencecache.subscriber.scrape import ScrapeError, scrape
 async def answering(answer: bytes, *, close: bool = True) -> AsyncIterator[tuple[str, list[bytes]]]:
     """The URL of a server that answers every request with these bytes, and the requests."""
     requests: list[bytes] = []
+    writers: list[asyncio.StreamWriter] = []  # one that nobody holds is closed
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writers.append(writer)
         requests.append(await reader.readuntil(b"\r\n\r\n"))
         writer.write(answer)
         if close:
             writer.close()
 
-    server = await asyncio.start_server(serve, "127.0.0.1", 0)
-    async with server:
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
         yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/metrics?x=1", requests
+        for writer in writers:
+            writer.close()
 
 
 @pytest.mark.parametrize(
