@@ -124,3 +124,8 @@ class KVCachePool(CustomObject):
             == (QUOTA_LEDGER_AVAILABLE, "False", MULTI_TENANCY_DISABLED)
             for condition in self.status.conditions
         )
+
+    @property
+    def flaw(self) -> str:
+        """What of it cannot be read; nothing, as one with a flaw is decoded as `inferencecache.api.stored` does."""
+        return ""

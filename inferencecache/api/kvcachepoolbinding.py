@@ -117,3 +117,8 @@ class KVCachePoolBinding(CustomObject):
     def releasing(self) -> bool:
         """Whether it is being deleted and no workload holds it any longer (spec 10 §6.1)."""
         return self.metadata.deletion_timestamp is not None and not self.status.used_by
+
+    @property
+    def flaw(self) -> str:
+        """What of it cannot be read; nothing, as one with a flaw is decoded as `inferencecache.api.stored` does."""
+        return ""

@@ -180,7 +180,7 @@ class CustomObject(Model):
             return cls.model_validate(raw)
         except ValidationError as error:
             complaints = "; ".join(
-                f"{field_path(problem['loc']) or 'object'}: {_plain(problem['msg'])}" for problem in error.errors()
+                f"{field_path(problem['loc']) or 'object'}: {plain(problem['msg'])}" for problem in error.errors()
             )
             raise DecodeError(f"{cls.resource.kind} cannot be read: {complaints}") from error
 
@@ -193,5 +193,6 @@ def field_path(location: tuple[int | str, ...]) -> str:
     return path
 
 
-def _plain(message: str) -> str:
+def plain(message: str) -> str:
+    """What pydantic says of a value, without what it says of itself."""
     return message.removeprefix("Value error, ")

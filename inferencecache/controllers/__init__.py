@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from inferencecache.adapters.registry import RuntimeRegistry, StorageRegistry
 from inferencecache.api.cachebackend import CacheBackend
-from inferencecache.api.kvcachepool import KVCachePool
-from inferencecache.api.kvcachepoolbinding import KVCachePoolBinding
+from inferencecache.api.stored import StoredBinding, StoredPool
 from inferencecache.controllers.cachebackend.act import Actor, child_informers
 from inferencecache.controllers.cachebackend.cascade import Cascade
 from inferencecache.controllers.cachebackend.observe import Surroundings
@@ -82,5 +81,5 @@ def _backends(
     for kind, informer in informers.items():
         builder.owns(kind, informer=informer)
     builder.watches(Pod, backends_of, health_changed)
-    builder.watches(KVCachePoolBinding, pools.users_of_binding, informer=pools.bindings)
-    builder.watches(KVCachePool, pools.users_of_pool, informer=pools.pools)
+    builder.watches(StoredBinding, pools.users_of_binding, informer=pools.bindings)
+    builder.watches(StoredPool, pools.users_of_pool, informer=pools.pools)

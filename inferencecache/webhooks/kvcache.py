@@ -1,9 +1,9 @@
 """The webhooks of the KV cache pool's own kinds: validating, and closed when in doubt (spec 10 §4).
 
 Other objects are always read live: what an informer holds may lag behind the very `kubectl apply` whose next document
-is under judgement, and creates are rare. Of Bindings, which may be many, only the claims are decoded. Only the API
-server's own word that an object is absent counts as absent; a look-up that fails refuses the request as an internal
-error.
+is under judgement, and creates are rare. Of Bindings, which may be many, only the claims are decoded, and of pools what
+can be read, so that one that cannot be keeps no Binding from another pool. Only the API server's own word that an
+object is absent counts as absent; a look-up that fails refuses the request as an internal error.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from inferencecache.api.kvcachebackend import KVCacheBackend
 from inferencecache.api.kvcachepool import KVCachePool
 from inferencecache.api.kvcachepoolbinding import KVCachePoolBinding
 from inferencecache.api.model import CustomObject, DecodeError
+from inferencecache.api.stored import StoredPool
 from inferencecache.kube.errors import KubeError, NotFound
 from inferencecache.kube.kinds import ObjectMeta, View
 from inferencecache.kube.resource import Key
@@ -47,8 +48,8 @@ class PoolReader(Protocol):
     async def find(self, kind: type[T], name: str) -> T | None:
         """The cluster-scoped object of that name, or None if the API server says there is none."""
 
-    async def everywhere(self, kind: type[T]) -> Sequence[T]:
-        """All objects of a cluster-scoped kind."""
+    async def pools(self) -> Sequence[StoredPool]:
+        """All pools."""
 
     async def claims(self) -> Sequence[Claim]:
         """The claims of all Bindings, in all namespaces."""
@@ -75,9 +76,9 @@ class LivePools:
             return None
         return found
 
-    async def everywhere(self, kind: type[T]) -> Sequence[T]:
+    async def pools(self) -> Sequence[StoredPool]:
         """See `PoolReader`."""
-        return await self._client.list(kind)
+        return await self._client.list(StoredPool)
 
     async def claims(self) -> Sequence[Claim]:
         """See `PoolReader`."""
@@ -175,11 +176,14 @@ class PoolHandlers:
         if not is_well_formed(new, old, dtype_owned=self.dtype_owned):
             return NOWHERE
         if old is not None:
-            pool = await self.reader.find(KVCachePool, new.pool) if ceiling_moved(new, old) else None
+            pool = await self.reader.find(StoredPool, new.pool) if ceiling_moved(new, old) else None
             return Neighbourhood(pools={new.pool: pool} if pool is not None else {})
+        pools = {one.metadata.name: one for one in await self.reader.pools()}
+        names = pools[new.pool].spec.backends if new.pool in pools else ()
+        found = [await self.reader.find(KVCacheBackend, name) for name in names if name]
         return Neighbourhood(
-            pools={one.metadata.name: one for one in await self.reader.everywhere(KVCachePool)},
-            backends={one.metadata.name: one for one in await self.reader.everywhere(KVCacheBackend)},
+            pools=pools,
+            backends={one.metadata.name: one for one in found if one is not None},
             claims=tuple(await self.reader.claims()),
         )
 

@@ -15,6 +15,7 @@ from inferencecache.api.cachebackend import CacheBackend
 from inferencecache.api.kvcache import UsedBy, used_by_patch
 from inferencecache.api.kvcachepool import KVCachePool
 from inferencecache.api.kvcachepoolbinding import KVCachePoolBinding
+from inferencecache.api.stored import StoredBinding, StoredPool
 from inferencecache.controllers.cachebackend.pool import PoolChain
 from inferencecache.kube.cache import Cache
 from inferencecache.kube.client import Client
@@ -39,10 +40,8 @@ class Pools:
 
     def __init__(self, client: Client, cache: Cache) -> None:
         self._client = client
-        self.bindings: Informer[KVCachePoolBinding] = cache.informer(
-            KVCachePoolBinding, optional=True, indexes={_BY_POOL: _pool}
-        )
-        self.pools: Informer[KVCachePool] = cache.informer(KVCachePool, optional=True)
+        self.bindings: Informer[StoredBinding] = cache.informer(StoredBinding, optional=True, indexes={_BY_POOL: _pool})
+        self.pools: Informer[StoredPool] = cache.informer(StoredPool, optional=True)
         self._backends: Informer[CacheBackend] = cache.informer(CacheBackend)
 
     def chain(self, backend: CacheBackend) -> PoolChain:
@@ -102,7 +101,7 @@ class Pools:
             return None if len(others) == len(live.status.used_by) else used_by_patch(others)
 
         try:
-            bindings = await self._client.list(KVCachePoolBinding, namespace=backend.metadata.namespace)
+            bindings = await self._client.list(StoredBinding, namespace=backend.metadata.namespace)
         except NotFound:  # the kind is gone, and every claim with it
             return
         for binding in bindings:

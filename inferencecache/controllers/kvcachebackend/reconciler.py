@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from inferencecache.api.kvcache import FINALIZER, listed
 from inferencecache.api.kvcachebackend import KVCacheBackend
-from inferencecache.api.kvcachepool import KVCachePool
+from inferencecache.api.stored import StoredPool
 from inferencecache.controllers.kvcachebackend import reasons as r
 from inferencecache.controllers.kvcachebackend.act import Actor
 from inferencecache.controllers.kvcachebackend.observe import endpoints, observe
@@ -46,7 +46,7 @@ class KVCacheBackendReconciler:
         *,
         client: Client,
         backends: Informer[KVCacheBackend],
-        pools: Informer[KVCachePool],
+        pools: Informer[StoredPool],
         pods: Informer[StorePod],
         actor: Actor,
         masters: Masters,

@@ -7,7 +7,7 @@ from typing import Final
 
 from inferencecache.api.constants import LABEL_NAME
 from inferencecache.api.kvcachebackend import KVCacheBackend
-from inferencecache.api.kvcachepool import KVCachePool
+from inferencecache.api.stored import StoredPool
 from inferencecache.controllers.kvcachebackend.act import Actor, child_informers
 from inferencecache.controllers.kvcachebackend.objects import NAME, Settings
 from inferencecache.controllers.kvcachebackend.pods import StorePod, backend_of
@@ -49,7 +49,7 @@ def register(
     reconciler = KVCacheBackendReconciler(
         client=manager.client,
         backends=backends,
-        pools=cache.informer(KVCachePool, optional=True),
+        pools=cache.informer(StoredPool, optional=True),
         pods=pods,
         actor=Actor(manager.client, informers, Settings(namespace, image)),
         masters=masters,

@@ -13,6 +13,7 @@ from typing import Any
 from inferencecache.api.kvcache import UsedBy, used_by_patch
 from inferencecache.api.kvcachebackend import KVCacheBackend
 from inferencecache.api.kvcachepool import KVCachePool
+from inferencecache.api.stored import StoredPool
 from inferencecache.kube.client import Client
 from inferencecache.kube.errors import NotFound
 from inferencecache.kube.resource import Key
@@ -44,7 +45,7 @@ def _is_pool(one: UsedBy) -> bool:
 
 async def _exists(client: Client, pool: str) -> bool:
     try:
-        await client.get(KVCachePool, Key("", pool))
+        await client.get(StoredPool, Key("", pool))
     except NotFound:
         return False
     return True

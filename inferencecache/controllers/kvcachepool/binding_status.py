@@ -7,6 +7,7 @@ The rows are asked in order, and the first that settles the matter ends it:
 | is being deleted and workloads use it          | Releasable False, HeldByWorkloads; and goes on    |          |
 | claims a domain that others claim too          | DomainExclusive False; ends                       | stay     |
 | otherwise                                      | DomainExclusive True; goes on                     |          |
+| cannot be read, but for whom it concerns       | QuotaObserved False, MasterNotScraped; ends       | stay     |
 | is on a master without a ledger                | NoTenantLedger, Unenforced; ends                  | go       |
 | is on a master that was not scraped            | QuotaObserved False, MasterNotScraped; ends       | stay     |
 | has a domain that is not in the scrape         | TenantNotInLedger, NoLedgerEntry; ends            | go       |
@@ -91,6 +92,9 @@ def release(domain: str, outcome: Outcome | None) -> Release:
 
 def binding_status(binding: KVCachePoolBinding, sight: Sight, now: datetime) -> dict[str, Any]:
     """The fields to write of a Binding that is not releasing; empty if the status says all that already."""
+    if binding.flaw:
+        why = f"{binding.flaw}; mend this Binding, its quota is left as it is until then"
+        sight = Sight(rivals=sight.rivals, blind=why)
     claims = list(_claims(binding, sight))
     return _changes(binding, claims, _figures(binding, sight), now)
 

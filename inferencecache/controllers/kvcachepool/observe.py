@@ -14,6 +14,7 @@ from typing import Final
 from inferencecache.api.kvcachebackend import KVCacheBackend
 from inferencecache.api.kvcachepool import KVCachePool
 from inferencecache.api.kvcachepoolbinding import KVCachePoolBinding
+from inferencecache.api.stored import StoredBinding, StoredPool
 from inferencecache.controllers.kvcachepool.snapshot import Snapshot
 from inferencecache.kube.cache import Cache
 from inferencecache.kube.client import Client
@@ -30,16 +31,14 @@ class Surroundings:
 
     def __init__(self, client: Client, cache: Cache) -> None:
         self._client = client
-        self.pools: Informer[KVCachePool] = cache.informer(KVCachePool, optional=True, indexes={_BY_BACKEND: _backends})
-        self.bindings: Informer[KVCachePoolBinding] = cache.informer(
-            KVCachePoolBinding, optional=True, indexes={_BY_POOL: _pool}
-        )
+        self.pools: Informer[StoredPool] = cache.informer(StoredPool, optional=True, indexes={_BY_BACKEND: _backends})
+        self.bindings: Informer[StoredBinding] = cache.informer(StoredBinding, optional=True, indexes={_BY_POOL: _pool})
         self.backends: Informer[KVCacheBackend] = cache.informer(KVCacheBackend, optional=True)
         self._snapshots: dict[str, Snapshot] = {}
         self.pools.on_change(self._pool_changed)
         self.bindings.on_change(self._binding_changed)
 
-    def bindings_of(self, pool: str) -> list[KVCachePoolBinding]:
+    def bindings_of(self, pool: str) -> list[StoredBinding]:
         """The Bindings that name a pool."""
         return self.bindings.by_index(_BY_POOL, pool)
 
@@ -60,16 +59,16 @@ class Surroundings:
         pools = self.pools.by_index(_BY_BACKEND, backend)
         return Snapshot.of(pools, (one for pool in pools for one in self.bindings_of(pool.metadata.name)))
 
-    async def bindings_live(self) -> Sequence[KVCachePoolBinding]:
+    async def bindings_live(self) -> Sequence[StoredBinding]:
         """Every Binding there is, as the API server has it; none if it does not know the kind."""
         try:
-            return await self._client.list(KVCachePoolBinding)
+            return await self._client.list(StoredBinding)
         except NotFound:
             return ()
 
     async def pool_is_gone(self, key: Key) -> bool:
         """Whether there is no such pool."""
-        return self.pools.get(key) is None and await self._absent(KVCachePool, key)
+        return self.pools.get(key) is None and await self._absent(StoredPool, key)
 
     async def backend(self, name: str) -> KVCacheBackend | None:
         """The backend; None if there is none."""
@@ -82,19 +81,19 @@ class Surroundings:
         except NotFound:
             return None
 
-    async def _absent(self, kind: type[KVCachePool], key: Key) -> bool:
+    async def _absent(self, kind: type[StoredPool], key: Key) -> bool:
         try:
             await self._client.get(kind, key)
         except NotFound:
             return True
         return False
 
-    def _pool_changed(self, change: Change[KVCachePool]) -> None:
+    def _pool_changed(self, change: Change[StoredPool]) -> None:
         if _differ(change, _claims_of_pool):
             for pool in (change.old, change.new):
                 self._forget(pool)
 
-    def _binding_changed(self, change: Change[KVCachePoolBinding]) -> None:
+    def _binding_changed(self, change: Change[StoredBinding]) -> None:
         if _differ(change, _claims_of_binding):
             for binding in (change.old, change.new):
                 if binding is not None:
@@ -105,12 +104,12 @@ class Surroundings:
             self._snapshots.pop(backend, None)
 
 
-def pool_needs_a_pass(change: Change[KVCachePool]) -> bool:
+def pool_needs_a_pass(change: Change[StoredPool]) -> bool:
     """A new pool, a changed spec, or the start of a deletion; not what passes write, and not the end (spec 10 §3)."""
     return change.new is not None and _differ(change, _wish)
 
 
-def binding_needs_a_pass(change: Change[KVCachePoolBinding]) -> bool:
+def binding_needs_a_pass(change: Change[StoredBinding]) -> bool:
     """Anything but what passes write: a Binding comes, goes, changes its spec, or workloads take it up or leave it."""
     return _differ(change, lambda binding: (_wish(binding), binding.status.used_by))
 

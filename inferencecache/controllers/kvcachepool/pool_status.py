@@ -153,11 +153,16 @@ def total_claim(pool: KVCachePool, snapshot: Snapshot) -> Claim:
     """Whether the ceilings fit into what the pool declares; it says nothing about what is mounted."""
     asked, left_out = snapshot.asked_of(pool)
     total = int(pool.spec.quota.total)
-    fits = asked <= total
-    sums = f"the ceilings sum to {binary(asked)}, the pool's total is {binary(total)}"
+    fits = asked <= total and not pool.flaw
+    known = f"the pool's total cannot be read ({pool.flaw})" if pool.flaw else f"the pool's total is {binary(total)}"
+    sums = f"the ceilings sum to {binary(asked)}, {known}"
     message = sums if fits else f"{sums}; every grant may be cut in proportion to its ceiling"
-    if left_out:
-        message += f"; left out, as several Bindings claim them: {listed(left_out)}"
+    rival = [domain for domain in left_out if domain not in snapshot.unreadable]
+    if rival:
+        message += f"; left out, as several Bindings claim them: {listed(rival)}"
+    if len(rival) < len(left_out):
+        unreadable = (domain for domain in left_out if domain in snapshot.unreadable)
+        message += f"; left out, as their Bindings cannot be read: {listed(unreadable)}"
     if fits:
         return Claim(k.QUOTA_WITHIN_TOTAL, "True", r.WITHIN_TOTAL, message)
     return Claim(k.QUOTA_WITHIN_TOTAL, "False", r.OVERSUBSCRIBED, message)

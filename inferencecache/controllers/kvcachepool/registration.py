@@ -5,8 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Final
 
-from inferencecache.api.kvcachepool import KVCachePool
-from inferencecache.api.kvcachepoolbinding import KVCachePoolBinding
+from inferencecache.api.stored import StoredBinding, StoredPool
 from inferencecache.controllers.kvcachepool.masters import SHARED_FOR, Masters
 from inferencecache.controllers.kvcachepool.observe import (
     Surroundings,
@@ -49,5 +48,5 @@ def register(
         reobserved=reobserved,
     )
     builder = manager.controller("kvcachepool", reconciler, workers=_WORKERS)
-    builder.watches_primary(KVCachePool, pool_needs_a_pass, informer=surroundings.pools)
-    builder.watches(KVCachePoolBinding, pool_of, binding_needs_a_pass, informer=surroundings.bindings)
+    builder.watches_primary(StoredPool, pool_needs_a_pass, informer=surroundings.pools)
+    builder.watches(StoredBinding, pool_of, binding_needs_a_pass, informer=surroundings.bindings)

@@ -5,7 +5,8 @@ backend and at all their Bindings; whichever of the pools is looked at, the answ
 
 A Binding that is being deleted and that no workload uses any longer is *releasing*: its quota is to go. A domain that
 several other Bindings claim is *contested*: it is managed for none of them, so that no entry is written for the one and
-deleted for the other. Admission refuses a second claim; only creations that race get past it.
+deleted for the other. Admission refuses a second claim; only creations that race get past it. A claim of which nobody
+can read what it asks for is left as it stands in the same way.
 """
 
 from __future__ import annotations
@@ -100,8 +101,13 @@ class Snapshot:
 
     @cached_property
     def contested(self) -> frozenset[str]:
-        """The domains that several Bindings claim."""
-        return frozenset(domain for domain, claimants in self.claims.items() if len(claimants) > 1)
+        """The domains that several Bindings claim, or one that cannot be read."""
+        return frozenset(domain for domain, claimants in self.claims.items() if len(claimants) > 1) | self.unreadable
+
+    @cached_property
+    def unreadable(self) -> frozenset[str]:
+        """The domains of Bindings that cannot be read."""
+        return frozenset(domain for domain, claimants in self.claims.items() if any(one.flaw for one in claimants))
 
     @cached_property
     def desired(self) -> Mapping[str, int]:
@@ -112,7 +118,7 @@ class Snapshot:
         return {
             domain: int(claimants[0].spec.quota.ceiling)
             for domain, claimants in sorted(self.claims.items())
-            if len(claimants) == 1 and self.pools[claimants[0].pool].backend is not None
+            if domain not in self.contested and self.pools[claimants[0].pool].backend is not None
         }
 
     @cached_property
@@ -126,10 +132,10 @@ class Snapshot:
     def leaving(self) -> Mapping[str, int | None]:
         """The registered domains that nobody asks for any more, with the ceiling of the Binding that releases it.
 
-        None: its Binding was taken away by force.
+        None: its Binding was taken away by force, or cannot be read.
         """
         ceilings = {
-            binding.spec.domain.name: int(binding.spec.quota.ceiling)
+            binding.spec.domain.name: None if binding.flaw else int(binding.spec.quota.ceiling)
             for binding in reversed(self.all_bindings)
             if binding.releasing
         }
@@ -147,11 +153,12 @@ class Snapshot:
     @cached_property
     def missing(self) -> Mapping[str, Key]:
         """The Bindings that are not seen and that pools have written down, by the leaving domains that they had."""
+        released = {binding.spec.domain.name for binding in self.all_bindings if binding.releasing}
         return {
             domain.name: Key(domain.binding.namespace, domain.binding.name)
             for pool in self.pools.values()
             for domain in pool.status.domains
-            if domain.name in self.leaving and self.leaving[domain.name] is None
+            if domain.name in self.leaving and domain.name not in released
         }
 
     def rivals(self, binding: KVCachePoolBinding) -> tuple[Key, ...]:
@@ -165,13 +172,14 @@ class Snapshot:
         """`status.domains` of a pool: what its Bindings claim, and what may still be on the master without one.
 
         A domain whose Binding was taken away, by force or because it is releasing, stays listed until its entry is off
-        the master: nothing else records who made the entry. `gone` are domains of which no entry is left.
+        the master: nothing else records who made the entry. So does that of a Binding that became unreadable. `gone`
+        are domains of which no entry is left.
         """
         own = self.bindings.get(pool.metadata.name, ())
         found = {
             domain.name: domain.manifest()
             for domain in pool.status.domains
-            if domain.name not in gone and domain.name not in self.claims
+            if domain.name not in gone and (domain.name not in self.claims or domain.name in self.unreadable)
         }
         for binding in own:
             domain = binding.spec.domain.name

@@ -3,7 +3,7 @@
 | step                                                              | held by                              |
 |-------------------------------------------------------------------|--------------------------------------|
 | 1. entries of Bindings that are releasing, then these Bindings    | a master that does not let them go   |
-| 2. no other Binding                                               | HeldByBindings, until a Binding moves |
+| 2. no other Binding, nor one that may be, as it cannot be read    | HeldByBindings, until a Binding moves |
 | 3. entries whose Bindings were taken away by force                | a master that does not let them go   |
 | 4. the policy document without the pool's tenants                 | a ledger that cannot be read         |
 | 5. the claim on the backend                                       |                                      |
@@ -29,6 +29,7 @@ from inferencecache.api.kvcache import listed
 from inferencecache.api.kvcachebackend import KVCacheBackend
 from inferencecache.api.kvcachepool import KVCachePool
 from inferencecache.api.kvcachepoolbinding import KVCachePoolBinding
+from inferencecache.api.stored import StoredBinding
 from inferencecache.controllers.kvcachepool import reasons as r
 from inferencecache.controllers.kvcachepool.act import Writer
 from inferencecache.controllers.kvcachepool.binding_status import (
@@ -50,6 +51,7 @@ from inferencecache.controllers.mooncake.admin import (
     TenantNotEmpty,
 )
 from inferencecache.kube.apply import ChildConflict
+from inferencecache.kube.errors import DecodeError
 from inferencecache.kube.finalizers import has_finalizer
 from inferencecache.kube.resource import Key
 
@@ -88,7 +90,7 @@ class Teardown:
 
     writer: Writer
     policies: PolicyFiles
-    look: Callable[[], Awaitable[Iterable[KVCachePoolBinding]]]
+    look: Callable[[], Awaitable[Iterable[StoredBinding]]]
     pool: KVCachePool
     debtor: Debtor
     snapshot: Snapshot
@@ -135,13 +137,12 @@ class Teardown:
     async def _no_others(self, others: list[KVCachePoolBinding]) -> None:
         if not others:
             return
-        used = [one for one in others if one.metadata.deletion_timestamp is not None]
+        used = [one for one in others if one.metadata.deletion_timestamp is not None and one.pool]
         await self._tell(used, lambda one: used_status(one, self.now))
         # The quota of none of these was ever written, and while the pool goes none is.
-        late = [one for one in others if one not in used and not has_finalizer(one, k.FINALIZER)]
+        late = [one for one in others if one.pool and one not in used and not has_finalizer(one, k.FINALIZER)]
         await self._tell(late, self._too_late)
-        names = listed(Key.of(one) for one in others)
-        raise Held(r.HELD_BY_BINDINGS, f"still bound by {names}; delete these KVCachePoolBindings", wakes=True)
+        raise Held(r.HELD_BY_BINDINGS, _still_bound(others), wakes=all(one.pool for one in others))
 
     def _too_late(self, binding: KVCachePoolBinding) -> dict[str, Any]:
         why = (
@@ -153,9 +154,13 @@ class Teardown:
     async def _look_again(self, left: Collection[Key]) -> None:
         """Believe the API server alone that nobody else is there; those that have `left` may be."""
         await self._read()  # as long as the master does not answer, nothing is decided
-        live = await self.look()
-        self.snapshot = Snapshot.of(self.snapshot.pools.values(), (one for one in live if Key.of(one) not in left))
-        await self._no_others(list(self.snapshot.bindings.get(self.pool.metadata.name, ())))
+        try:
+            live = [one for one in await self.look() if Key.of(one) not in left]
+        except DecodeError as unreadable:
+            raise Held(r.HELD_BY_BINDINGS, f"nobody knows whose it is: {unreadable}; mend or delete it") from None
+        self.snapshot = Snapshot.of(self.snapshot.pools.values(), live)
+        anybodys = [one for one in live if one.anybodys]
+        await self._no_others([*self.snapshot.bindings.get(self.pool.metadata.name, ()), *anybodys])
 
     async def _forced_away(self) -> None:
         names = self._unclaimed(domain.name for domain in self.pool.status.domains)
@@ -227,6 +232,12 @@ class Teardown:
         failure = await self.writer.tell_bindings(bindings, decide)
         if failure is not None:
             raise failure
+
+
+def _still_bound(bindings: Collection[KVCachePoolBinding]) -> str:
+    told = f"still bound by {listed(Key.of(one) for one in bindings)}; delete these KVCachePoolBindings"
+    unreadable = [f"{Key.of(one)} ({one.flaw})" for one in bindings if one.flaw]
+    return f"{told}; of these cannot be read, mend or delete them: {listed(unreadable)}" if unreadable else told
 
 
 def _kept(binding: KVCachePoolBinding, error: MasterError, now: datetime) -> dict[str, Any]:

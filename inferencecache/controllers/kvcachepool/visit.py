@@ -20,6 +20,7 @@ from typing import Final
 from inferencecache.api import kvcache as k
 from inferencecache.api.kvcachebackend import KVCacheBackend
 from inferencecache.api.kvcachepoolbinding import KVCachePoolBinding
+from inferencecache.api.stored import StoredBinding
 from inferencecache.controllers.kvcachepool.documents import to_start_from
 from inferencecache.controllers.kvcachepool.masters import Answer, Master, Question
 from inferencecache.controllers.kvcachepool.policy_file import PolicyFiles
@@ -133,7 +134,7 @@ class Visitor:
         async def look(key: Key) -> KVCachePoolBinding | None:
             async with turns:
                 try:
-                    return await self.client.get(KVCachePoolBinding, key)
+                    return await self.client.get(StoredBinding, key)
                 except NotFound:
                     return None
 

@@ -194,6 +194,9 @@ def _in_its_pool(new: KVCachePoolBinding, around: Neighbourhood) -> Iterator[Vio
         if around.complete:
             yield not_found("binding-pool", _POOL, new.pool, "there is no such KVCachePool: create it first")
         return
+    if pool.flaw:
+        yield invalid("binding-pool", _POOL, new.pool, f"this KVCachePool cannot be read, mend it first: {pool.flaw}")
+        return
     total = pool.spec.quota.total
     if new.spec.quota.ceiling > total:
         yield invalid(

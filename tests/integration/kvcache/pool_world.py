@@ -139,12 +139,9 @@ class World:
 
     async def conditions(self, kind: type[Kind], key: Key) -> dict[str, Condition]:
         """Status and reason by type, of a pool or a Binding; `phase` is among them. Empty if it is gone."""
-        try:
-            live: Any = await self.client.get(kind, key)
-        except NotFound:
-            return {}
-        found = {one.type: (one.status, one.reason) for one in live.status.conditions}
-        return {**found, "phase": (live.status.phase, "")}
+        status = await self.status(kind, key)
+        found = {one["type"]: (one["status"], one["reason"]) for one in status.get("conditions", ())}
+        return {**found, "phase": (status.get("phase", ""), "")}
 
     async def says(self, kind: type[Kind], key: Key, *, seconds: float = 60, **wanted: Condition | str) -> None:
         """Wait until an object says all of this; a text is a phase."""
@@ -157,8 +154,8 @@ class World:
 
     async def message(self, kind: type[Kind], key: Key, condition: str) -> str:
         """What a condition says to people."""
-        live: Any = await self.client.get(kind, key)
-        return next((str(one.message) for one in live.status.conditions if one.type == condition), "")
+        status = await self.status(kind, key)
+        return next((str(one["message"]) for one in status.get("conditions", ()) if one["type"] == condition), "")
 
     async def status(self, kind: type[Kind], key: Key) -> Manifest:
         """The whole status; empty if the object is gone."""
@@ -215,7 +212,7 @@ class World:
 
     async def _is_there(self, kind: type[Kind], key: Key) -> bool:
         try:
-            await self.client.get(kind, key)
+            await self.client.get_manifest(kind.resource, key)
         except NotFound:
             return False
         return True
@@ -320,7 +317,7 @@ class Driven:
 
         async def cached() -> dict[str, str]:
             found = [one for informer in self._informers for one in informer.list()]
-            held = {f"{type(one).__name__} {Key.of(one)}": one.metadata.resource_version for one in found}
+            held = {f"{one.resource.kind} {Key.of(one)}": one.metadata.resource_version for one in found}
             return {name: version for name, version in held.items() if name in self._world.names}
 
         await eventually(cached, lambda seen: seen == versions)

@@ -13,6 +13,7 @@ import pytest
 from inferencecache.api import crds
 from inferencecache.api.kvcachebackend import KVCacheBackend
 from inferencecache.api.kvcachepool import KVCachePool
+from inferencecache.api.stored import StoredPool
 from inferencecache.controllers.kvcachebackend.act import Actor, child_informers
 from inferencecache.controllers.kvcachebackend.objects import Settings
 from inferencecache.controllers.kvcachebackend.pods import StorePod
@@ -418,7 +419,7 @@ async def test_a_workload_that_never_ends_does_not_hold_its_backend_for_ever(
     reconciler = KVCacheBackendReconciler(
         client=client,
         backends=later.cache.informer(KVCacheBackend),
-        pools=later.cache.informer(KVCachePool),
+        pools=later.cache.informer(StoredPool),
         pods=later.cache.informer(StorePod, indexes={BY_BACKEND: lambda pod: (pod.backend,)}),
         actor=Actor(client, child_informers(later.cache, namespace), Settings(namespace, IMAGE)),
         masters=Dialled(),

@@ -297,3 +297,12 @@ async def test_where_the_kinds_of_pools_are_not_installed_a_backend_says_so_and_
                 await says(world, key, "False", "PoolBindingNotFound")
                 await client.delete(CacheBackend.resource, key)
                 await world.gone(CacheBackend, key)
+
+
+async def test_a_binding_that_cannot_be_read_holds_no_backend_that_is_on_another(served: World) -> None:
+    key = await born(served)
+    await used_by(served, "team-a", "CacheBackend//kv")
+    await served.ceiling(Key(served.namespace, "team-b"), "1e101")
+    await served.client.delete(CacheBackend.resource, key)
+    await eventually(lambda: find(served.client, CacheBackend, key), lambda seen: seen is None)
+    await used_by(served, "team-a")

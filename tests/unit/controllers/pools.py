@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from typing import Any
 
 from inferencecache.api.kvcache import FINALIZER
-from inferencecache.api.kvcachepool import KVCachePool
-from inferencecache.api.kvcachepoolbinding import KVCachePoolBinding
+from inferencecache.api.stored import StoredBinding, StoredPool
 
 DELETED = "2026-01-02T03:04:05Z"
 
@@ -19,15 +19,14 @@ def pool(
     total: str = "1Gi",
     deleting: bool = False,
     status: dict[str, Any] | None = None,
-) -> KVCachePool:
+) -> StoredPool:
     """A pool as the API server gives it."""
-    return KVCachePool.decode(
-        {
-            "metadata": _metadata(name, "", deleting),
-            "spec": {"backends": [*backends], "quota": {"total": total}},
-            "status": status or {},
-        }
-    )
+    whole = {
+        "metadata": _metadata(name, "", deleting),
+        "spec": {"backends": [*backends], "quota": {"total": total}},
+        "status": status or {},
+    }
+    return StoredPool.model_validate_json(json.dumps(whole))
 
 
 def binding(
@@ -39,20 +38,19 @@ def binding(
     deleting: bool = False,
     used_by: Iterable[str] = (),
     status: dict[str, Any] | None = None,
-) -> KVCachePoolBinding:
+) -> StoredBinding:
     """A Binding as the API server gives it; `used_by` names workloads."""
     users = [{"kind": "ModelDeployment", "namespace": "", "name": user} for user in used_by]
-    return KVCachePoolBinding.decode(
-        {
-            "metadata": _metadata(name, "team", deleting),
-            "spec": {
-                "poolRef": {"name": pool},
-                "quota": {"ceiling": ceiling},
-                "domain": {"name": domain, "blockSize": 64, "dtype": "bfloat16"},
-            },
-            "status": {**(status or {}), **({"usedBy": users} if users else {})},
-        }
-    )
+    whole = {
+        "metadata": _metadata(name, "team", deleting),
+        "spec": {
+            "poolRef": {"name": pool},
+            "quota": {"ceiling": ceiling},
+            "domain": {"name": domain, "blockSize": 64, "dtype": "bfloat16"},
+        },
+        "status": {**(status or {}), **({"usedBy": users} if users else {})},
+    }
+    return StoredBinding.model_validate_json(json.dumps(whole))
 
 
 def _metadata(name: str, namespace: str, deleting: bool) -> dict[str, Any]:

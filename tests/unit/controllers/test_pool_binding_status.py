@@ -155,6 +155,15 @@ def test_a_binding_whose_deletion_workloads_hold_says_so_first_and_its_figures_g
     assert said(used_status(one, NOW)) == {"Releasable": ("False", "HeldByWorkloads")}
 
 
+@pytest.mark.parametrize("sight", [Sight(tenants={"alpha": SEEN}), Sight(no_ledger=True)])
+def test_a_binding_that_cannot_be_read_says_so_and_its_figures_stay(sight: Sight) -> None:
+    changes = binding_status(binding(ceiling="1e101", status={"usage": "1Mi"}), sight, NOW)
+    assert changes["phase"] == "Error"
+    assert changes["phaseMessage"].startswith("the figures were not read: spec.quota.ceiling: '1e101' is no")
+    assert "mend this Binding" in changes["phaseMessage"]
+    assert {"usage", "effectiveQuota", "requestedQuota"}.isdisjoint(changes)
+
+
 def test_only_twenty_workloads_are_named() -> None:
     one = binding(deleting=True, used_by=[f"w{number:02}" for number in range(23)])
     message = used_status(one, NOW)["phaseMessage"]

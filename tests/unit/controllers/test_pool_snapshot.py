@@ -147,6 +147,24 @@ def test_the_sum_of_a_pool_leaves_out_what_is_releasing_contested_or_nameless() 
     assert seen.asked_of(seen.pools["pool"]) == (65 * MIB, ("gamma",))
 
 
+def test_a_domain_whose_binding_cannot_be_read_is_left_as_it_is_and_stays_recorded() -> None:
+    broken, fine = binding("a", ceiling="1e101"), binding("b", domain="beta")
+    seen = Snapshot.of([pool(status=written("alpha"))], [broken, fine])
+    assert (seen.contested, seen.unreadable) == ({"alpha"}, {"alpha"})
+    assert seen.desired == {"beta": 16 * MIB}
+    assert "alpha" not in seen.registered
+    assert [row["name"] for row in seen.domains(pool(status=written("alpha")), gone=frozenset())] == ["alpha", "beta"]
+    assert [row["name"] for row in seen.used_by(pool())] == ["a", "b"]
+    assert seen.asked_of(pool()) == (16 * MIB, ("alpha",))
+    assert seen.rivals(broken) == ()
+
+
+def test_an_unreadable_binding_that_releases_is_leaving_at_whatever_its_entry_has() -> None:
+    seen = Snapshot.of([pool(status=written("alpha"))], [binding("a", ceiling="1e101", deleting=True)])
+    assert seen.leaving == {"alpha": None}
+    assert seen.missing == {}
+
+
 def test_without_bindings_is_as_if_they_had_not_been() -> None:
     one, two = binding("a"), binding("b", domain="beta")
     assert Snapshot.of([pool()], [one, two]).without([one]).desired == {"beta": 16 * MIB}

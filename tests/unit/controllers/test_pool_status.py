@@ -116,6 +116,13 @@ def test_nothing_to_allocate_says_what_the_page_says() -> None:
     )
 
 
+def test_a_total_that_cannot_be_read_holds_nothing_and_says_so() -> None:
+    changes = served(SERVED, one=pool(total="1e101"))
+    assert said(changes)["QuotaWithinTotal"] == ("False", "Oversubscribed")
+    message = next(one["message"] for one in changes["conditions"] if one["type"] == "QuotaWithinTotal")
+    assert "total cannot be read (spec.quota.total: '1e101'" in message
+
+
 @pytest.mark.parametrize(
     ("total", "told"), [("16Mi", ("True", "WithinTotal")), ("16777215", ("False", "Oversubscribed"))]
 )

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from inferencecache.api import KVCacheBackend, KVCachePool, KVCachePoolBinding
+from inferencecache.api.stored import StoredPool
 from inferencecache.kube.codec import decoder_for
 from inferencecache.kube.errors import ApiError, Forbidden, NotFound, ServerError, TransportError
 from inferencecache.webhooks.app import create_app
@@ -52,14 +53,18 @@ class Stored:
 
     async def find(self, kind: type[Any], name: str) -> Any:
         await self._ask(f"{kind.__name__} {name}")
-        return next((one for one in self.objects if isinstance(one, kind) and one.metadata.name == name), None)
+        return next((one for one in self._all(kind) if one.metadata.name == name), None)
 
-    async def everywhere(self, kind: type[Any]) -> Sequence[Any]:
-        await self._ask(f"{kind.__name__}s")
-        return [one for one in self.objects if isinstance(one, kind)]
+    async def pools(self) -> Sequence[StoredPool]:
+        await self._ask("pools")
+        return self._all(KVCachePool)
 
     async def claims(self) -> Sequence[Claim]:
-        return [Claim.of(one) for one in await self.everywhere(KVCachePoolBinding)]
+        await self._ask("claims")
+        return [Claim.of(one) for one in self._all(KVCachePoolBinding)]
+
+    def _all(self, kind: type[Any]) -> list[Any]:
+        return [one for one in self.objects if one.resource == kind.resource]
 
     async def _ask(self, what: str) -> None:
         self.asked.append(what)
@@ -111,16 +116,16 @@ async def test_a_look_up_that_takes_too_long_is_an_internal_error() -> None:
         (POOL, None, ["KVCacheBackend b"]),
         (POOL, POOL, []),
         ({**POOL, "spec": {**POOL["spec"], "backends": []}}, None, []),
-        (BINDING, None, ["KVCachePools", "KVCacheBackends", "KVCachePoolBindings"]),
+        (BINDING, None, ["pools", "KVCacheBackend b", "claims"]),
         (BINDING, BINDING, []),
         (ceiling("1073741824"), BINDING, []),
-        (ceiling("2Gi"), BINDING, ["KVCachePool p"]),
+        (ceiling("2Gi"), BINDING, ["StoredPool p"]),
         (ceiling("0"), None, []),
         (BACKEND, None, []),
     ],
 )
 async def test_only_what_the_verdict_depends_on_is_looked_up(obj: Json, old: Json | None, asked: list[str]) -> None:
-    stored = Stored()
+    stored = Stored([KVCachePool.decode(POOL)])
     await judged(stored, obj, operation="UPDATE" if old else "CREATE", old=old)
     assert stored.asked == asked
 
@@ -160,6 +165,25 @@ async def test_a_binding_is_held_against_what_is_stored() -> None:
     assert (cause["reason"], cause["field"]) == ("FieldValueDuplicate", "spec.domain.name")
 
 
+def total(name: str, amount: str) -> StoredPool:
+    """A pool as a list of what is stored has it."""
+    pool = {**POOL, "metadata": {"name": name}, "spec": {"backends": [f"of-{name}"], "quota": {"total": amount}}}
+    return StoredPool.model_validate_json(json.dumps(pool))
+
+
+async def test_a_pool_that_cannot_be_read_keeps_no_binding_from_another() -> None:
+    others = [total("broken", "1e101"), total("p", "10Gi")]
+    assert (await judged(Stored(others), BINDING))["allowed"]
+
+
+@pytest.mark.parametrize("old", [None, ceiling("2Gi")], ids=["create", "update"])
+async def test_a_binding_to_a_pool_that_cannot_be_read_is_told_to_mend_it(old: Json | None) -> None:
+    response = await judged(Stored([total("p", "1e101")]), BINDING, operation="UPDATE" if old else "CREATE", old=old)
+    (cause,) = response["status"]["details"]["causes"]
+    assert (cause["reason"], cause["field"]) == ("FieldValueInvalid", "spec.poolRef.name")
+    assert "mend it first: spec.quota.total: '1e101' is not a quantity" in message_of(response)
+
+
 class Api:
     """An API server that answers a read with an object, or an error."""
 
@@ -181,7 +205,7 @@ async def test_only_the_api_servers_word_makes_an_object_absent() -> None:
     with pytest.raises(ApiError):
         await LivePools(Api(Forbidden("not yours", status=403))).find(KVCachePool, "p")
     with pytest.raises(NotFound):
-        await LivePools(Api(NotFound("no such kind", status=404))).everywhere(KVCachePool)
+        await LivePools(Api(NotFound("no such kind", status=404))).pools()
 
 
 async def test_a_claim_is_read_as_the_binding_has_it() -> None:
