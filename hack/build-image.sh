@@ -13,8 +13,17 @@ version=$(sed -n 's/^__version__ = "\(.*\)"$/\1/p' inferencecache/__init__.py)
 base=$(hack/base-image.sh)
 commit=$(git describe --always --abbrev=40 --exclude '*' --dirty 2>/dev/null || true)
 
-"$docker" build --build-arg "BASE=$base" --build-arg "COMMIT=$commit" --target inferencecache --tag "inferencecache:$version" .
-"$docker" build --build-arg "BASE=$base" --build-arg "COMMIT=$commit" --target subscriber --tag "inferencecache-subscriber:$version" .
+# Both are built from one copy: of a tree that is edited meanwhile, they would not be the same content.
+tree=$(mktemp -d)
+trap 'rm -rf "$tree"' EXIT
+mapfile -t read < <(sed -n 's/^!//p' .dockerignore)
+tar --create --exclude=__pycache__ .dockerignore Dockerfile "${read[@]}" | tar --extract --directory "$tree"
+
+build() { # TARGET IMAGE
+  "$docker" build --build-arg "BASE=$base" --build-arg "COMMIT=$commit" --target "$1" --tag "$2:$version" "$tree"
+}
+build inferencecache inferencecache
+build subscriber inferencecache-subscriber
 
 started() { # ARGUMENTS: seconds from `docker run` to the process's end, three times
   local begun
