@@ -81,6 +81,10 @@ class Client:
         client._check = check
         return client
 
+    def check_write(self) -> None:
+        """Raise what a write would now be held back with; for writes to servers of other kinds, right before each."""
+        self._check()
+
     # ------------------------------------------------------------------------------------------------------- reads
 
     async def get(self, kind: type[K], key: Key) -> K:

@@ -133,6 +133,6 @@ class Masters:
         """A backend is gone; whoever has its turn keeps it."""
         self._by_backend.pop(backend, None)
 
-    def admin(self, address: str) -> AdminClient:
-        """The admin interface at an address."""
-        return self.clients.at(address)
+    def admin(self, address: str, before_write: Callable[[], None]) -> AdminClient:
+        """The admin interface at an address; `before_write` may raise to hold a write back."""
+        return self.clients.at(address, before_write)

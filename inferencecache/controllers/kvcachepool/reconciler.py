@@ -69,6 +69,7 @@ class KVCachePoolReconciler:
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self._around = surroundings
+        self._before_write = client.check_write
         self._policies = policies
         self._masters = masters
         self._writer = Writer(client)
@@ -150,7 +151,7 @@ class KVCachePoolReconciler:
             return await self._unserved(pool, snapshot, claim, client_endpoint=client_endpoint, outcome=outcome)
         held = await self._writer.hold(snapshot.bare_bindings)
         try:
-            admin = self._masters.admin(address)
+            admin = self._masters.admin(address, self._before_write)
             findings = await self._visitor.visit(master, admin, backend, snapshot, held)
         except PolicyRefused as refused:
             claim = pool_status.policy_refused(str(refused))
@@ -266,7 +267,7 @@ class KVCachePoolReconciler:
         address = backend.address(k.ENDPOINT_ADMIN)
         if address is None:
             return Debtor(backend, unreachable=pool_status.not_published(name).message)
-        return Debtor(backend, self._masters.admin(address))
+        return Debtor(backend, self._masters.admin(address, self._before_write))
 
     async def _teardown(self, pool: KVCachePool, debtor: Debtor, snapshot: Snapshot, master: Master | None) -> Result:
         now = self._now()

@@ -11,10 +11,15 @@ that is longer than expected is not read half.
 
 Requests go straight to the address. A master is reached inside the cluster or beside it, and a proxy that answers in
 its place could be taken for it.
+
+A master takes anybody's word. So whoever writes to one says how to find out that he still may, and is asked right
+before each write: a controller that slept through the end of its lease would register again what its successor has
+taken out, and nobody would ever know whose it is (decision F14).
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Annotated, Final, Generic, TypeVar
@@ -113,17 +118,18 @@ class MooncakeClients(Connections):
     def __init__(self, *, timeout: timedelta = TIMEOUT) -> None:
         super().__init__(timeout=timeout, proxies=False)
 
-    def at(self, address: str) -> AdminClient:
-        """The admin interface of the master at `host:port`."""
-        return AdminClient(address, self)
+    def at(self, address: str, before_write: Callable[[], None] = lambda: None) -> AdminClient:
+        """The admin interface of the master at `host:port`; `before_write` may raise to hold a write back."""
+        return AdminClient(address, self, before_write)
 
 
 class AdminClient:
     """One master. Every method raises `MasterFailure`, and what else it names (spec 10 §6.3)."""
 
-    def __init__(self, address: str, connections: Connections) -> None:
+    def __init__(self, address: str, connections: Connections, before_write: Callable[[], None]) -> None:
         self.address = address
         self._connections = connections
+        self._before_write = before_write
 
     async def quotas(self) -> dict[str, LedgerEntry]:
         """The whole ledger by tenant id. Raises `MultiTenancyOff`."""
@@ -170,6 +176,8 @@ class AdminClient:
 
     async def _ask(self, method: str, path: str, body: bytes | None = None) -> _Answer:
         request = f"{method} http://{self.address}{path}"
+        if method != "GET":
+            self._before_write()
         try:
             url = URL(f"http://{self.address}{path}", encoded=True)
             return _Answer(request, *await self._connections.request(method, url, largest=LARGEST_ANSWER, body=body))

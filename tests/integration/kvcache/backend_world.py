@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from datetime import timedelta
 from typing import Any
@@ -235,9 +235,9 @@ class Dialled(MooncakeClients):
         self.elsewhere = elsewhere or {}
         self.asked: Counter[str] = Counter()
 
-    def at(self, address: str) -> AdminClient:
+    def at(self, address: str, before_write: Callable[[], None] = lambda: None) -> AdminClient:
         self.asked[address] += 1
-        return super().at(self.elsewhere.get(address, address))
+        return super().at(self.elsewhere.get(address, address), before_write)
 
 
 class Counting(Client):

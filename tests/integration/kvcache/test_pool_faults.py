@@ -18,6 +18,7 @@ from inferencecache.api.kvcachepool import KVCachePool
 from inferencecache.api.kvcachepoolbinding import KVCachePoolBinding
 from inferencecache.controllers.kvcachepool import visit
 from inferencecache.controllers.mooncake.admin import MasterFailure, MooncakeClients
+from inferencecache.kube.errors import LeadershipLost
 from inferencecache.kube.kinds import ConfigMap
 from inferencecache.kube.resource import Key
 from tests.integration.kube.waiting import eventually
@@ -376,6 +377,34 @@ async def test_a_lagging_cache_lets_no_pool_go_that_a_binding_has_come_to(world:
         await late.reconciler.reconcile(pool)
     await world.says(KVCachePool, pool, Releasable=("False", "HeldByBindings"))
     assert str(binding) in await world.message(KVCachePool, pool, "Releasable")
+
+
+async def test_a_leader_that_loses_its_lease_in_a_pass_writes_nothing_more_to_the_master(
+    world: World, master: Master
+) -> None:
+    await world.backend(admin=master.admin)
+    pool = await world.pool()
+    await world.binding("one", domain="alpha")
+    await world.binding("two", domain="beta")
+    leads = True
+
+    def check() -> None:
+        if not leads:
+            raise LeadershipLost("somebody else leads")
+
+    class Sleeper(Masterly):
+        async def request(self, method: str, url: URL, **more: Any) -> tuple[int, bytes]:
+            nonlocal leads
+            answer = await super().request(method, url, **more)
+            leads = leads and method == "GET"
+            return answer
+
+    async with Driven(world, world.client.guarded(check), Sleeper()) as asleep:
+        with pytest.raises(LeadershipLost):
+            await asleep.reconciler.reconcile(pool)
+        assert await requested(master) == {"alpha": 16 * MIB}
+    async with operator(world):
+        await eventually(holds(master, {"alpha": 16 * MIB, "beta": 16 * MIB}), bool)
 
 
 async def test_a_quota_that_somebody_changed_by_hand_is_put_right(world: World, master: Master) -> None:

@@ -68,6 +68,20 @@ CALLS: dict[str, Callable[[AdminClient], Awaitable[Any]]] = {
 LEDGER = ("LIST", "PUT", "DELETE")
 
 
+@pytest.mark.parametrize("call", CALLS)
+async def test_who_may_not_write_any_more_sends_no_write_and_reads_on(clients: MooncakeClients, call: str) -> None:
+    class MayNot(Exception):
+        pass
+
+    def held() -> None:
+        raise MayNot
+
+    writes = call in ("PUT", "DELETE")
+    # Nobody serves there: what is sent fails as a master's failure.
+    with pytest.raises(MayNot if writes else MasterFailure):
+        await CALLS[call](clients.at("127.0.0.1:1", held))
+
+
 @pytest.fixture
 async def clients() -> AsyncIterator[MooncakeClients]:
     clients = MooncakeClients()

@@ -36,7 +36,7 @@ class Told(AdminClient):
     """A master that answers as it is told, and counts."""
 
     def __init__(self, answer: MasterError | None, address: str = "a:1") -> None:
-        super().__init__(address, MooncakeClients())
+        super().__init__(address, MooncakeClients(), lambda: None)
         self.answer = answer
         self.asked = 0
 
