@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final, TypeVar
 
 import typer
 
+from inferencecache.cli.flags import duration
 from inferencecache.cli.logs import Encoder, set_up
 from inferencecache.cli.traces import OTLP_ENDPOINT, traced_process
 
@@ -51,6 +53,16 @@ def server(
             rich_help_panel=_LISTENERS,
         ),
     ] = ":8081",
+    shutdown_delay: Annotated[
+        timedelta,
+        typer.Option(
+            parser=duration,
+            metavar="DURATION",
+            show_default="0s",
+            help="How long everybody is still served after SIGTERM, for nodes and clients to hear that this Pod ends.",
+            rich_help_panel=_LISTENERS,
+        ),
+    ] = timedelta(0),
     tls_cert_file: Annotated[
         str,
         typer.Option(
@@ -169,6 +181,7 @@ def server(
             peers=_peers(index_store, index_store_password_file, warm_from, warm_token_file),
             allowed_peer_sa=allowed_peer_sa,
             probe_tier2_store=_store("--probe-t2-store", probe_t2_store),
+            shutdown_delay=max(shutdown_delay, timedelta(0)),
         )
     except Unusable as error:
         typer.echo(f"inferencecache server: {error}", err=True)

@@ -1,8 +1,9 @@
 """One server process from its settings to its end (spec 06 §1.3).
 
 Everything that can fail at the start fails before anything is served: certificates, the way to the API server, then
-all ports are bound. Then the server is ready. On SIGTERM or SIGINT it stops taking requests, lets those that run end,
-and is gone within five seconds, open streams or not.
+all ports are bound. Then the server is ready. On SIGTERM or SIGINT it is not ready any more, and tells all callers to
+go elsewhere. It goes on serving them for the shutdown delay, as nodes that have not heard of its end yet still send
+some here. Then it stops taking requests, lets those that run end, and is gone within five seconds, open streams or not.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import uuid
 from collections.abc import AsyncIterator, Collection
 from contextlib import AsyncExitStack, asynccontextmanager, closing
 from dataclasses import dataclass, field
+from datetime import timedelta
 from pathlib import Path
 from typing import Final
 
@@ -73,6 +75,8 @@ class ServerSettings:
     """Who may call `/dump` besides the controller."""
     probe_tier2_store: StoreSettings | None = None
     """The store that the probe's third stage goes through; None skips that stage."""
+    shutdown_delay: timedelta = timedelta(0)
+    """How long everybody is still served after the signal to stop."""
 
 
 class StartError(Exception):
@@ -152,6 +156,9 @@ async def serve(settings: ServerSettings, stop: asyncio.Event, listening: asynci
         await stop.wait()
         _log.info("graceful_shutdown_started")
         ready.clear()
+        public.leave()
+        admin.leave()
+        await grpc.leave(settings.shutdown_delay.total_seconds())
         metrics.up.set(0)
         public.stop()
         admin.stop()

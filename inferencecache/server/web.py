@@ -10,7 +10,7 @@ from typing import Final
 
 import uvicorn
 from starlette.requests import ClientDisconnect, Request
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 HEADER_SECONDS: Final = 5.0
@@ -88,12 +88,36 @@ class _Protocol(HttpToolsProtocol):
         self.transport.close()
 
 
+class _Parting:
+    """An app that can send its clients off: each comes back over another connection, which may lead it elsewhere."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+        self.begun = False
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def part(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                message["headers"] = [*message.get("headers", ()), (b"connection", b"close")]
+            await send(message)
+
+        await self._app(scope, receive, part if self.begun else send)
+
+
 class WebServer(uvicorn.Server):
     """uvicorn without its signal handlers, which are the process's business."""
+
+    def __init__(self, config: uvicorn.Config, parting: _Parting) -> None:
+        super().__init__(config)
+        self._parting = parting
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
+
+    def leave(self) -> None:
+        """Go on serving, and close each connection after its next answer."""
+        self._parting.begun = True
 
     def stop(self) -> None:
         """Take no further requests, and let those that run end for `STOP_SECONDS`."""
@@ -103,8 +127,9 @@ class WebServer(uvicorn.Server):
 @asynccontextmanager
 async def serving(app: ASGIApp, sock: socket.socket) -> AsyncIterator[WebServer]:
     """Serve on a listening socket. Leaving stops the server and waits for it."""
+    parting = _Parting(app)
     config = uvicorn.Config(
-        app,
+        parting,
         http=_Protocol,
         ws="none",
         lifespan="off",
@@ -118,7 +143,7 @@ async def serving(app: ASGIApp, sock: socket.socket) -> AsyncIterator[WebServer]
         timeout_graceful_shutdown=STOP_SECONDS,
     )
     config.load()
-    server = WebServer(config)
+    server = WebServer(config, parting)
     async with asyncio.TaskGroup() as group:
         task = group.create_task(server.serve(sockets=[sock]), name="http-server")
         try:

@@ -35,6 +35,8 @@ class Patience:
     """For the answer to that, and for a peer that does not read to read again."""
     farewell: float = 0.1
     """Between the notice that the server stops and its refusing of requests, which may be on their way."""
+    reminder: float = 1.0
+    """Between two rounds of telling newcomers that the server is leaving."""
 
 
 class _Peer(asyncio.Protocol):
@@ -172,6 +174,20 @@ class Listener:
             await asyncio.sleep(pause)
             for peer in list(self.peers):
                 peer.judge(self.now(), self._patience)
+
+    async def leave(self, delay: float) -> None:
+        """Go on serving for `delay` seconds, newcomers too, and tell everybody to go elsewhere.
+
+        Nodes that have not heard of it yet send some here again, and those are told as well: so each moves on as soon
+        as there is a way.
+        """
+        deadline = self.now() + delay
+        told: set[_Peer] = set()
+        while (left := deadline - self.now()) > 0:
+            for peer in self.peers - told:
+                peer.connection.announce_drain()
+            told = set(self.peers)
+            await asyncio.sleep(min(left, self._patience.reminder))
 
     async def drain(self, grace: float) -> None:
         """Stop: take no new connections, then no new requests, and give the others `grace` seconds in all.

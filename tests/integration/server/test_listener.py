@@ -181,3 +181,27 @@ async def test_a_peer_that_asks_and_does_not_read_makes_no_answers_pile_up_and_i
             kind, flags, stream_id, _ = await peer.frame()
             if kind == frames.HEADERS and flags & frames.END_STREAM:
                 ended.add(stream_id)
+
+
+async def test_who_is_served_while_the_server_leaves_is_told_and_so_is_who_comes_then() -> None:
+    async with (
+        connected(Patience(reminder=0.01)) as early,
+        asyncio.timeout(60),
+        asyncio.TaskGroup() as group,
+    ):
+        leaving = group.create_task(early.listener.leave(3600))
+        assert await told_to_leave_and_served(early)
+        late = Peer(early.listener, *await asyncio.open_connection(*early.writer.get_extra_info("peername")))
+        assert await told_to_leave_and_served(late)
+        late.writer.close()
+        leaving.cancel()
+
+
+async def told_to_leave_and_served(peer: Peer) -> bool:
+    """Whether a peer is told to go elsewhere, but may still ask."""
+    peer.greet()
+    *_, notice = await peer.frame_of(frames.GOAWAY)
+    peer.writer.write(frames.frame(frames.HEADERS, frames.END_HEADERS, 1, head("/s/Echo")))
+    peer.writer.write(frames.frame(frames.DATA, frames.END_STREAM, 1, bytes(5)))
+    *_, answer = await peer.frame_of(frames.DATA)
+    return int.from_bytes(notice[:4], "big") == frames.MAX_STREAM_ID and answer == bytes(5)

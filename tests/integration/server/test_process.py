@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import grpc
 import pytest
 
@@ -104,6 +105,31 @@ async def test_a_server_with_open_streams_ends_with_0_though_they_stay_open(numb
             idle.close()
             for call in calls:
                 assert await call.code() is grpc.StatusCode.UNAVAILABLE
+
+
+async def test_for_the_shutdown_delay_everybody_is_served_and_asked_to_go_elsewhere() -> None:
+    async with process("--insecure-disable-auth", "--shutdown-delay=1h", *LOCAL) as server:
+        started = await server.line("startup")
+        async with grpc.aio.insecure_channel(started["grpc_addr"]) as early:
+            await Stub(early).method("ReportCacheState")(iter([update("pod-a", [A])]))
+            server.process.send_signal(signal.SIGTERM)
+            await server.line("graceful_shutdown_started")
+            assert (await Stub(early).lookup([A])).reason_code == "PREFIX_MATCH"
+        async with grpc.aio.insecure_channel(started["grpc_addr"]) as late:
+            assert (await Stub(late).lookup([A])).reason_code == "PREFIX_MATCH"
+        async with aiohttp.ClientSession(f"http://{started['http_addr']}") as session:
+            for path, status in (("/readyz", 503), ("/healthz", 200)):
+                async with session.get(path) as answer:
+                    assert (answer.status, answer.headers["Connection"]) == (status, "close")
+
+
+async def test_after_the_shutdown_delay_the_server_ends() -> None:
+    async with process("--insecure-disable-auth", "--shutdown-delay=100ms", *LOCAL) as server:
+        started = await server.line("startup")
+        async with grpc.aio.insecure_channel(started["grpc_addr"]) as channel:
+            await Stub(channel).lookup([A])
+            server.process.send_signal(signal.SIGTERM)
+            assert await server.end() == 0
 
 
 async def test_lookups_and_reports_log_nothing() -> None:
