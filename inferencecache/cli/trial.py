@@ -142,7 +142,7 @@ def controller_command(kubeconfig: Path, ports: Ports, folder: Path) -> list[str
         f"--health-probe-bind-address=127.0.0.1:{ports.health}",
         f"--webhook-port={ports.webhook}",
         f"--webhook-cert-dir={folder / 'no-certificates'}",
-        f"--kvevent-subscriber-image=inferencecache:{__version__}",
+        f"--kvevent-subscriber-image=inferencecache-subscriber:{__version__}",
         f"--policy-server-grpc-address=127.0.0.1:{ports.server_grpc}",
         f"--server-snapshot-url={server}/snapshot",
         f"--server-policy-url={server}/policy",

@@ -36,7 +36,7 @@ from inferencecache.webhooks import injection
 from inferencecache.webhooks.pods import view_of
 
 _BLOCK: Final = re.compile(r"(<!-- (\w+): ([\w-]+) -->\n)(.*?)(<!-- end -->)", re.DOTALL)
-_SETTINGS: Final = Settings(kvevent_subscriber_image=f"inferencecache:{__version__}")
+_SETTINGS: Final = Settings(kvevent_subscriber_image=f"inferencecache-subscriber:{__version__}")
 
 
 SKIP_MARK: Final = "# verify-samples: skip"
