@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -111,6 +112,15 @@ def test_every_command_that_a_page_names_can_be_given(page: Path, subcommands: s
     assert named - subcommands == set()
     targets = set(re.findall(r"^([a-z0-9-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     assert set(re.findall(r"(?:`|\$ )make ([a-z0-9-]+)", text)) - targets == set()
+
+
+@pytest.mark.parametrize("page", HAND_WRITTEN, ids=lambda path: str(path.relative_to(ROOT)))
+def test_every_command_line_of_ours_that_a_page_shows_can_be_parsed(page: Path) -> None:
+    commands = get_command(app).commands  # type: ignore[attr-defined]
+    shown = re.findall(r"(?:`|^\$ )(?:kubectl )?inferencecache ([a-z][a-z-]+ [^`\n]+)", page.read_text(), re.MULTILINE)
+    for line in shown:
+        name, *arguments = shlex.split(line, comments=True)
+        commands[name].make_context(name, arguments)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
