@@ -422,18 +422,18 @@ class PrefixIndex:
         return work
 
     def _evict_keys(self, tenant: str, orders: KeyOrders, excess: int, most: int, brought: int) -> int:
-        victims: dict[Partition, list[bytes]] = {}
+        victims: dict[Partition, set[bytes]] = {}
         evicted = holds = 0
         while evicted < excess and (holds < most or evicted < 2 * brought) and (victim := orders.oldest()):
             order, prefix_hash = victim
             order.recency.discard(prefix_hash)
             partition = order.partition
-            victims.setdefault(partition, []).append(prefix_hash)
+            victims.setdefault(partition, set()).add(prefix_hash)
             holds += 1 + partition.shared.get(prefix_hash, 0) + len(partition.lanes) // _LANES_PER_HOLD
             evicted += 1
         for partition, hashes in victims.items():
             for lane in list(partition.lanes.values()):
-                if held := list(filter(lane.recency.stamps.__contains__, hashes)):
+                if held := lane.recency.stamps.keys() & hashes:  # goes through the smaller of both
                     self._remove(lane, held)
         self._tell(EvictionReason.OVER_ENTRIES, tenant, evicted)
         return holds
