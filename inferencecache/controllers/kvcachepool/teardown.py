@@ -96,7 +96,7 @@ class Teardown:
     snapshot: Snapshot
     master: Master | None
     now: datetime
-    _ledger: Mapping[str, LedgerEntry] | None = field(default=None, init=False)
+    _ledger: dict[str, LedgerEntry] | None = field(default=None, init=False)
 
     async def run(self) -> None:
         """Take all steps that can be taken. Raises `Held`, `Conflict` and `NotFound`."""
@@ -188,6 +188,7 @@ class Teardown:
             assert self.debtor.admin is not None, "a ledger with entries was read from a master"
             try:
                 await self.debtor.admin.delete_quota(name)
+                del ledger[name]
             except MultiTenancyOff:
                 return {}
             except TenantNotEmpty as error:
@@ -196,10 +197,10 @@ class Teardown:
                 return kept | {rest: error for rest in entries if rest >= name}
         return kept
 
-    async def _read(self) -> Mapping[str, LedgerEntry]:
-        """The ledger, read once in a pass. Raises `Held`."""
+    async def _read(self) -> dict[str, LedgerEntry]:
+        """The ledger, read once in a pass, without what this pass has taken out. Raises `Held`."""
         if self._ledger is None:
-            self._ledger = await self._asked()
+            self._ledger = dict(await self._asked())
         return self._ledger
 
     async def _asked(self) -> Mapping[str, LedgerEntry]:

@@ -9,7 +9,7 @@ from inferencecache.controllers.kvcachepool.act import Writer
 from inferencecache.kube.client import Client
 from inferencecache.kube.resource import Key
 from tests.integration.kube.waiting import eventually
-from tests.integration.kvcache.pool_world import MIB, World, by_hand, holds, operator, requested
+from tests.integration.kvcache.pool_world import MIB, Masterly, World, by_hand, holds, operator, requested
 from tests.mooncake import Master, Store
 
 
@@ -17,12 +17,18 @@ async def test_13_a_pool_and_its_bindings_that_are_deleted_together_go_together(
     await world.backend(admin=master.admin)
     pool = await world.pool()
     bindings = [await world.binding(name, domain=name) for name in ("a", "b", "c")]
-    async with operator(world):
+    masters = Masterly(only=master.admin)
+    async with operator(world, masters=masters):
         await eventually(holds(master, dict.fromkeys("abc", 16 * MIB)), bool)
+        # Or nothing might be recorded yet of what is to be taken out.
+        await eventually(lambda: world.status(KVCachePool, pool), lambda seen: len(seen.get("domains", ())) == 3)
+        masters.asked.clear()
         await world.delete(KVCachePool, pool)
         await world.delete(KVCachePoolBinding, *bindings)
         await world.gone(KVCachePoolBinding, *bindings)
         await world.gone(KVCachePool, pool)
+    # A master writes its whole policy anew for each.
+    assert sorted(masters.writes) == [f"DELETE /api/v1/tenant_quotas?tenant_id={name}" for name in "abc"]
     assert await requested(master) == {}
     assert await world.document() == {}
     assert await world.users() == []
