@@ -47,6 +47,7 @@ from inferencecache.webhooks.kvcache_injection.refusals import (
 from inferencecache.webhooks.kvcache_injection.request import RULE, PoolRequest, annotation, read_request
 from inferencecache.webhooks.patches import clone
 from inferencecache.webhooks.validation.findings import Violation, invalid, required
+from inferencecache.webhooks.validation.text import warning
 
 Manifest = dict[str, Any]
 
@@ -147,15 +148,11 @@ def _container_problems(
 def _warnings(target: _Target, engine: Engine) -> Iterator[str]:
     given = flags_read(target.launch.arguments, engine.known_flags, loosely=engine.reads_loosely)
     if OFFLOADING_FLAG in given:
-        yield (
-            f"{target.where}.args: {OFFLOADING_FLAG} replaces the connector that the webhook adds, so the engine would "
-            "not use the pool: remove one or the other"
-        )
+        text = f"{{}}.args: {OFFLOADING_FLAG} takes the place of the connector, and the pool is not used: remove one"
+        yield warning(text, target.where)
     if engine.family is Family.VLLM and not _may_set(target, HASH_SEED):
-        yield (
-            f"{target.where}.env: set {HASH_SEED} to the same value in all engines of the domain, or each computes "
-            "keys of its own for the same blocks, and none finds what another one stored"
-        )
+        text = f"{{}}.env: set {HASH_SEED} alike in all engines of the domain, or none finds what others stored"
+        yield warning(text, target.where)
 
 
 def _may_set(target: _Target, variable: str) -> bool:

@@ -15,13 +15,13 @@ from inferencecache.api.cachebackend import CacheBackend
 from inferencecache.webhooks.validation import engine, kubernetes, overrides, resources, storage
 from inferencecache.webhooks.validation.findings import Verdict, Violation, invalid, newly_introduced
 from inferencecache.webhooks.validation.table import Rule, Subject
+from inferencecache.webhooks.validation.text import warning
 
 RULES: Final[tuple[tuple[tuple[str, ...], Rule], ...]] = tuple(
     row for table in (storage, resources, engine, overrides, kubernetes) for row in table.TABLE.rows
 )
 """Every rule with the rows it covers, of spec 02 §5 or our own, in the order in which findings are reported."""
 
-LONGEST_WARNING: Final = 120
 LONGEST_NAME: Final = 63
 """Children bear the backend's own name, without a suffix, and the Service's is the strictest."""
 
@@ -83,10 +83,4 @@ def _warnings(backend: CacheBackend, neighbours: Iterable[CacheBackend]) -> Iter
 
 def overlap_warning(name: str, rival: str) -> str:
     """Who else may match the same Pods, and who wins; names are cut where the limit of 120 characters needs it."""
-    text = "engineSelector overlaps CacheBackend {}: Pods matching both go to {}"
-    room = (LONGEST_WARNING - len(text.format("", ""))) // 2
-    return text.format(_cut(rival, room), _cut(min(name, rival), room))
-
-
-def _cut(name: str, room: int) -> str:
-    return name if len(name) <= room else name[: room - 1] + "…"
+    return warning("engineSelector overlaps CacheBackend {}: Pods matching both go to {}", rival, min(name, rival))

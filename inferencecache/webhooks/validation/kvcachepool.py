@@ -21,6 +21,7 @@ from inferencecache.webhooks.validation.findings import (
 )
 from inferencecache.webhooks.validation.kubernetes import is_subdomain
 from inferencecache.webhooks.validation.kvcachequota import positive_bytes
+from inferencecache.webhooks.validation.text import warning
 
 _BACKENDS = "spec.backends"
 
@@ -85,7 +86,7 @@ def _unchanged(new: KVCachePool, old: KVCachePool) -> Iterator[Violation]:
 
 def _warnings(backend: KVCacheBackend) -> Iterator[str]:
     if backend.multi_tenant is False:
-        yield (
-            f"KVCacheBackend {backend.metadata.name} has leader.multiTenancy false: no ledger, no per-tenant quota is "
-            "in force, one reuse domain"
+        yield warning(
+            "KVCacheBackend {} keeps no ledger (multiTenancy is false): no per-tenant quota, one reuse domain",
+            backend.metadata.name,
         )

@@ -28,7 +28,7 @@ from inferencecache.webhooks.validation.findings import (
     required,
 )
 from inferencecache.webhooks.validation.kvcachequota import positive_bytes
-from inferencecache.webhooks.validation.text import breaks
+from inferencecache.webhooks.validation.text import breaks, warning
 
 DTYPE_OF_THE_MODEL: Final = "auto"
 """The dtype that both engines read as "whatever the model has", and that so binds nothing."""
@@ -211,10 +211,7 @@ def _leaving(new: KVCachePoolBinding, around: Neighbourhood) -> Iterator[str]:
     """The warning that its pool is on its way out: such a pool serves nobody new, and a new Binding only holds it."""
     pool = around.pools.get(new.pool)
     if pool is not None and pool.metadata.deletion_timestamp is not None:
-        yield (
-            f"KVCachePool {new.pool} is being deleted: it gives this Binding no quota, and the Binding holds the "
-            "deletion; delete the Binding, and create it again after the pool"
-        )
+        yield warning("KVCachePool {} is being deleted: this Binding gets no quota, and holds the deletion", new.pool)
 
 
 def _unclaimed(new: KVCachePoolBinding, around: Neighbourhood) -> Iterator[Violation]:
@@ -250,10 +247,8 @@ def _separable(new: KVCachePoolBinding, around: Neighbourhood) -> tuple[tuple[Vi
     if not neighbours:
         return (), ()
     other, _, shared = neighbours[0]
-    return (), (
-        f"KVCachePoolBinding {other.holder} has domain {other.domain} on KVCacheBackend {listed(shared)} as "
-        "well: whether the store keeps the two apart was not checked",
-    )
+    text = "KVCachePoolBinding {} is on KVCacheBackend {} too: that it keeps both apart is not checked"
+    return (), (warning(text, other.holder, shared[0]),)
 
 
 def _separates(one: KVCachePool, other: KVCachePool, backend: KVCacheBackend | None) -> bool:

@@ -23,6 +23,7 @@ from inferencecache.webhooks.validation.kvcachepoolbinding import (
     Neighbourhood,
     validate_kv_cache_pool_binding,
 )
+from inferencecache.webhooks.validation.text import LONGEST_WARNING
 
 Json = dict[str, Any]
 BYTES = 2**63
@@ -448,6 +449,7 @@ def test_a_domain_is_unclaimed_and_can_be_kept_apart(
     verdict = judged(binding(), around(*others, pools=pools, backends=backends))
     assert causes(verdict) == ([(kind, "spec.domain.name")] if kind else [])
     assert len(verdict.warnings) == warned
+    assert all(len(one) <= LONGEST_WARNING for one in verdict.warnings)
     told = [*(one.message for one in verdict.violations), *verdict.warnings]
     assert all(f"{others[0].metadata.namespace}/o" in text and "KVCacheBackend b" in text for text in told)
 

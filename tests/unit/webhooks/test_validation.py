@@ -7,6 +7,8 @@ import json
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from inferencecache.adapters.registry import load_adapters
 from inferencecache.api.cachebackend import CacheBackend
@@ -20,7 +22,8 @@ from inferencecache.webhooks.validation import (
     validate_cache_policy,
     validate_cache_tenant,
 )
-from inferencecache.webhooks.validation.cachebackend import LONGEST_WARNING, overlap_warning
+from inferencecache.webhooks.validation.cachebackend import overlap_warning
+from inferencecache.webhooks.validation.text import LONGEST_WARNING, warning
 
 REGISTRY = load_adapters()[0]
 
@@ -314,6 +317,16 @@ def test_overlapping_selectors_are_told_with_the_winner() -> None:
     assert [("alpha" in warning, "apart" in warning) for warning in verdict.warnings] == [(True, False)]
     assert validate_cache_backend(mine, runtimes=REGISTRY, neighbours=[mine, apart]).warnings == ()
     assert len(overlap_warning("a" * 63, "b" * 253)) <= LONGEST_WARNING
+
+
+@given(st.lists(st.integers(1, 300), min_size=1, max_size=3))
+def test_a_warning_has_room_for_its_names_and_cuts_the_longest(lengths: list[int]) -> None:
+    names = ["abc"[place] * length for place, length in enumerate(lengths)]
+    told = warning("{}" * len(names), *names)
+    if sum(lengths) <= LONGEST_WARNING:
+        assert told == "".join(names)
+    assert min(sum(lengths), LONGEST_WARNING - len(names)) <= len(told) <= LONGEST_WARNING
+    assert all(name in told for name in names if len(name) <= LONGEST_WARNING // len(names) - 1)
 
 
 def test_policies() -> None:
