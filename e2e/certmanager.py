@@ -12,14 +12,14 @@ from typing import Final
 
 from e2e.world import Manifest, World
 from inferencecache.kube.pki import Pair, issue, make_ca
+from tests.integration.kustomized import crds_of_others
 
-_GROUP: Final = "cert-manager.io"
 _LIFETIME: Final = timedelta(days=1)
 
 
 def kinds() -> list[Manifest]:
     """The definitions of Issuer and Certificate, which take anything."""
-    return [_kind("Issuer", "issuers"), _kind("Certificate", "certificates")]
+    return crds_of_others("cert-manager.io")
 
 
 def authority() -> Pair:
@@ -43,19 +43,3 @@ def fulfil(world: World, name: str) -> bytes:
         }
     )
     return ca.certificate
-
-
-def _kind(kind: str, plural: str) -> Manifest:
-    schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-    version = {"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}
-    return {
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": {"name": f"{plural}.{_GROUP}"},
-        "spec": {
-            "group": _GROUP,
-            "scope": "Namespaced",
-            "names": {"kind": kind, "plural": plural},
-            "versions": [version],
-        },
-    }

@@ -17,8 +17,8 @@ from inferencecache.kube.envtest import cache_directory, find_binaries
 MANIFESTS = Path(__file__).parents[2] / "manifests"
 
 _OTHERS = {
-    "cert-manager.io/v1": ("Issuer", "Certificate"),
-    "monitoring.coreos.com/v1": ("ServiceMonitor", "PodMonitor", "PrometheusRule"),
+    ("cert-manager.io", "v1"): ("Issuer", "Certificate"),
+    ("monitoring.coreos.com", "v1"): ("ServiceMonitor", "PodMonitor", "PrometheusRule"),
 }
 
 
@@ -54,9 +54,14 @@ def container(manifests: list[dict[str, Any]], deployment: str) -> dict[str, Any
     return dict(found)
 
 
-def crds_of_others() -> list[dict[str, Any]]:
-    """The kinds of cert-manager and of the Prometheus operator, which take any content."""
-    return [_crd(*group_version.split("/"), kind) for group_version, kinds in _OTHERS.items() for kind in kinds]
+def crds_of_others(*groups: str) -> list[dict[str, Any]]:
+    """The kinds of these groups, or of cert-manager and of the Prometheus operator; they take any content."""
+    return [
+        _crd(group, version, kind)
+        for (group, version), kinds in _OTHERS.items()
+        if not groups or group in groups
+        for kind in kinds
+    ]
 
 
 def _crd(group: str, version: str, kind: str) -> dict[str, Any]:
