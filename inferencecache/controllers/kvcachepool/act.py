@@ -16,7 +16,7 @@ from inferencecache.api.kvcachepoolbinding import KVCachePoolBinding
 from inferencecache.controllers.dataplane.fan_out import write_each
 from inferencecache.controllers.kvcachepool.visit import MovedOn
 from inferencecache.kube.client import Client
-from inferencecache.kube.errors import KubeError, NotFound
+from inferencecache.kube.errors import KubeError, LeadershipLost, NotFound
 from inferencecache.kube.finalizers import add_finalizer, is_being_deleted, remove_finalizer
 from inferencecache.kube.resource import Key
 from inferencecache.kube.status import write_status
@@ -28,33 +28,37 @@ class Writer:
 
     client: Client
 
-    async def hold(self, bare: Sequence[KVCachePool | KVCachePoolBinding]) -> list[Key]:
-        """Put the finalizer on what has none; the keys of all that.
+    async def hold(self, bare: Sequence[KVCachePool | KVCachePoolBinding]) -> tuple[list[Key], dict[Key, KubeError]]:
+        """Put the finalizer on what has none; the keys of all that, and what kept others from it.
 
-        Raises `MovedOn` if something is not what was seen: nothing may be registered for it.
+        A policy of one namespace may refuse it there, which is to stop nobody else. Raises `MovedOn` if something is
+        not what was seen: nothing may be registered for it.
         """
         held: list[Key] = []
+        failed: dict[Key, KubeError] = {}
 
         async def hold(obj: KVCachePool | KVCachePoolBinding) -> None:
-            if await add_finalizer(self.client, obj, k.FINALIZER):
-                held.append(Key.of(obj))
+            try:
+                if await add_finalizer(self.client, obj, k.FINALIZER):
+                    held.append(Key.of(obj))
+            except (LeadershipLost, NotFound):
+                raise
+            except KubeError as error:
+                failed[Key.of(obj)] = error
+                raise
 
-        failure = await write_each(bare, hold, what="finalizer")
-        if failure is not None:
-            raise failure
-        if len(held) < len(bare):
+        await write_each(bare, hold, what="finalizer")
+        if len(held) + len(failed) < len(bare):
             raise MovedOn
-        return held
+        return held, failed
 
     async def release(self, obj: KVCachePool | KVCachePoolBinding) -> None:
         """Take the finalizer off."""
         await remove_finalizer(self.client, obj, k.FINALIZER)
 
-    async def release_all(self, bindings: Iterable[KVCachePoolBinding]) -> None:
-        """Take the finalizers off; one that cannot be keeps no other."""
-        failure = await write_each(bindings, self.release, what="release")
-        if failure is not None:
-            raise failure
+    async def release_all(self, bindings: Iterable[KVCachePoolBinding]) -> KubeError | None:
+        """Take the finalizers off; the first failure, after all were tried."""
+        return await write_each(bindings, self.release, what="release")
 
     async def claim(self, backend: KVCacheBackend, pools: Iterable[KVCachePool], *, new: Collection[str] = ()) -> None:
         """Enter pools into the users of their backend; `new` are those that cannot have claimed it before.

@@ -7,7 +7,7 @@ The rows are asked in order, and the first that settles the matter ends it:
 | is being deleted and workloads use it          | Releasable False, HeldByWorkloads; and goes on    |          |
 | claims a domain that others claim too          | DomainExclusive False; ends                       | stay     |
 | otherwise                                      | DomainExclusive True; goes on                     |          |
-| cannot be read, but for whom it concerns       | QuotaObserved False, MasterNotScraped; ends       | stay     |
+| cannot be read, or cannot be held              | QuotaObserved False, MasterNotScraped; ends       | stay     |
 | is on a master without a ledger                | NoTenantLedger, Unenforced; ends                  | go       |
 | is on a master that was not scraped            | QuotaObserved False, MasterNotScraped; ends       | stay     |
 | has a domain that is not in the scrape         | TenantNotInLedger, NoLedgerEntry; ends            | go       |

@@ -157,12 +157,12 @@ def total_claim(pool: KVCachePool, snapshot: Snapshot) -> Claim:
     known = f"the pool's total cannot be read ({pool.flaw})" if pool.flaw else f"the pool's total is {binary(total)}"
     sums = f"the ceilings sum to {binary(asked)}, {known}"
     message = sums if fits else f"{sums}; every grant may be cut in proportion to its ceiling"
-    rival = [domain for domain in left_out if domain not in snapshot.unreadable]
+    rival = [domain for domain in left_out if domain not in snapshot.set_aside]
     if rival:
         message += f"; left out, as several Bindings claim them: {listed(rival)}"
     if len(rival) < len(left_out):
-        unreadable = (domain for domain in left_out if domain in snapshot.unreadable)
-        message += f"; left out, as their Bindings cannot be read: {listed(unreadable)}"
+        aside = (domain for domain in left_out if domain in snapshot.set_aside)
+        message += f"; left out, as their Bindings cannot be served (see there): {listed(aside)}"
     if fits:
         return Claim(k.QUOTA_WITHIN_TOTAL, "True", r.WITHIN_TOTAL, message)
     return Claim(k.QUOTA_WITHIN_TOTAL, "False", r.OVERSUBSCRIBED, message)

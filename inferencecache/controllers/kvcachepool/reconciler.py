@@ -18,7 +18,7 @@ What goes wrong at the master becomes a condition and is no error. What goes wro
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
@@ -45,7 +45,7 @@ from inferencecache.controllers.kvcachepool.visit import MovedOn, Visitor
 from inferencecache.controllers.mooncake.ledger import DECLARED_OFF, Outcome
 from inferencecache.kube.client import Client
 from inferencecache.kube.controller import Result
-from inferencecache.kube.errors import Conflict, NotFound
+from inferencecache.kube.errors import Conflict, KubeError, NotFound
 from inferencecache.kube.finalizers import has_finalizer, is_being_deleted
 from inferencecache.kube.resource import Key
 
@@ -98,21 +98,21 @@ class KVCachePoolReconciler:
             return Result()
         if not await self._around.pool_is_gone(key):
             return Result(SOON)
-        await self._writer.release_all(one for one in left if is_being_deleted(one))
+        kept = await self._writer.release_all(one for one in left if is_being_deleted(one))
         sight = Sight(rivals=None, blind=f"there is no KVCachePool {key.name}; create it, or delete this Binding")
         now = self._now()
         trouble = await self._writer.tell_bindings(
             (one for one in left if not is_being_deleted(one)), lambda live: binding_status(live, sight, now)
         )
-        if trouble is not None:
-            raise trouble
+        self._raise(kept or trouble)
         return Result()
 
     # --------------------------------------------------------------------------------------------------------- serving
 
     async def _serve(self, pool: KVCachePool) -> Result:
         if not has_finalizer(pool, k.FINALIZER):
-            await self._writer.hold([pool])
+            _, refused = await self._writer.hold([pool])
+            self._raise(refused.get(Key.of(pool)))
         if pool.backend is None:
             return await self._unserved(pool, None, pool_status.not_singular(pool))
         with self._masters.turn(pool.backend, Key.of(pool)) as master:
@@ -126,9 +126,11 @@ class KVCachePoolReconciler:
             # The ledger went with the master.
             own = snapshot.bindings.get(pool.metadata.name, ())
             leaving = [one for one in own if is_being_deleted(one)]
-            await self._writer.release_all(leaving)
+            kept = await self._writer.release_all(leaving)
             left = snapshot.without(leaving)
-            return await self._unserved(pool, left, pool_status.not_found(name), gone=left.registered)
+            told = await self._unserved(pool, left, pool_status.not_found(name), gone=left.registered)
+            self._raise(kept)
+            return told
         if is_being_deleted(backend):
             if pool.metadata.name not in users_of(backend):
                 return await self._unserved(pool, snapshot, pool_status.leaving(name))
@@ -139,7 +141,8 @@ class KVCachePoolReconciler:
         if not has_finalizer(pool, k.FINALIZER):
             new.add(pool.metadata.name)
         try:
-            await self._writer.hold(siblings)
+            _, unheld = await self._writer.hold(siblings)
+            snapshot = snapshot.but(_bindings_of(snapshot, unheld))
             await self._writer.claim(backend, snapshot.publishers, new=new)
         except NotFound:
             return Result(SOON)
@@ -149,7 +152,8 @@ class KVCachePoolReconciler:
             outcome = DECLARED_OFF if backend.multi_tenant is False else None
             claim = pool_status.not_published(name)
             return await self._unserved(pool, snapshot, claim, client_endpoint=client_endpoint, outcome=outcome)
-        held = await self._writer.hold(snapshot.bare_bindings)
+        held, refusals = await self._writer.hold(snapshot.bare_bindings)
+        snapshot = snapshot.but({key: _unheld(error) for key, error in refusals.items()})
         try:
             admin = self._masters.admin(address, self._before_write)
             findings = await self._visitor.visit(master, admin, backend, snapshot, held)
@@ -158,7 +162,9 @@ class KVCachePoolReconciler:
             await self._tell_bindings(pool, snapshot, _blind(snapshot, claim.message), None, claim.message)
             await self._tell_unserved(pool, snapshot, [pool_status.RESOLVED, claim], client_endpoint)
             raise
-        return await self._told(pool, snapshot, findings, client_endpoint)
+        told = await self._told(pool, snapshot, findings, client_endpoint)
+        self._raise(next(iter([*refusals.values(), *unheld.values()]), None))
+        return told
 
     async def _told(
         self, pool: KVCachePool, snapshot: Snapshot, findings: pool_status.Findings, client_endpoint: str
@@ -166,6 +172,9 @@ class KVCachePoolReconciler:
         now = self._now()
 
         def sight(binding: KVCachePoolBinding) -> Sight:
+            trouble = snapshot.trouble(binding)
+            if trouble:
+                return Sight(rivals=snapshot.rivals(binding), blind=trouble)
             return Sight(
                 rivals=snapshot.rivals(binding),
                 no_ledger=findings.no_ledger,
@@ -174,10 +183,11 @@ class KVCachePoolReconciler:
             )
 
         failure = str(findings.outcome.failure)
-        await self._tell_bindings(pool, snapshot, sight, findings.outcome, failure)
+        trouble = await self._tell_bindings(pool, snapshot, sight, findings.outcome, failure)
         await self._writer.tell_pool(
             pool, lambda live: pool_status.served_status(live, snapshot, findings, client_endpoint, now)
         )
+        self._raise(trouble)
         return Result(SOON if findings.more else self._reobserved)
 
     async def _unserved(
@@ -193,8 +203,9 @@ class KVCachePoolReconciler:
         """End a pass that cannot reach a master; its Bindings must not look as if it could (decision O4)."""
 
         seen = snapshot or Snapshot.of([pool], self._around.bindings_of(pool.metadata.name))
-        await self._tell_bindings(pool, seen, _blind(snapshot, claim.message), outcome, claim.message)
+        trouble = await self._tell_bindings(pool, seen, _blind(snapshot, claim.message), outcome, claim.message)
         await self._tell_unserved(pool, snapshot, [claim], client_endpoint, gone)
+        self._raise(trouble)
         return Result(self._reobserved)
 
     async def _tell_unserved(
@@ -219,8 +230,11 @@ class KVCachePoolReconciler:
         sight: Callable[[KVCachePoolBinding], Sight],
         outcome: Outcome | None,
         failure: str,
-    ) -> None:
-        """Write the statuses of a pool's Bindings, and let go of those of which nothing is left."""
+    ) -> KubeError | None:
+        """Write the statuses of a pool's Bindings, and let go of those of which nothing is left; the first failure.
+
+        One Binding that takes no status, or stays held, keeps neither the others nor the pool from being told.
+        """
         now = self._now()
         own = snapshot.bindings.get(pool.metadata.name, ())
         releasing = [one for one in own if one.releasing and has_finalizer(one, k.FINALIZER)]
@@ -233,12 +247,17 @@ class KVCachePoolReconciler:
             # One that began to release meanwhile was not released by this pass; the next one describes it.
             return {} if live.releasing else binding_status(live, sight(live), now)
 
-        await self._writer.release_all(one for one in releasing if verdicts[Key.of(one)] is Release.FREE)
+        kept = await self._writer.release_all(one for one in releasing if verdicts[Key.of(one)] is Release.FREE)
         staying = [Key.of(one) for one in own if verdicts.get(Key.of(one)) is not Release.FREE]
         # The snapshot knows their claims, not what their statuses say by now.
         told = [live for key in staying if (live := self._around.bindings.get(key)) is not None]
-        trouble = await self._writer.tell_bindings(told, decide)
+        untold = await self._writer.tell_bindings(told, decide)
+        return kept or untold
+
+    def _raise(self, trouble: KubeError | None) -> None:
+        """Have a pass that did all it could tried again for the rest, no later than the next one is due."""
         if trouble is not None:
+            trouble.retry_within = self._reobserved
             raise trouble
 
     # ----------------------------------------------------------------------------------------------------- taking down
@@ -281,6 +300,19 @@ class KVCachePoolReconciler:
         except NotFound:
             return Result(SOON)
         return Result()
+
+
+def _unheld(error: KubeError) -> str:
+    return f"the finalizer cannot be put on this Binding, so no quota is registered for it: {error}"
+
+
+def _bindings_of(snapshot: Snapshot, pools: Mapping[Key, KubeError]) -> dict[Key, str]:
+    """The Bindings of pools that cannot be held: when such a pool vanishes, nobody takes their quotas back."""
+    return {
+        Key.of(binding): f"the finalizer cannot be put on KVCachePool {pool.name}: {error}"
+        for pool, error in pools.items()
+        for binding in snapshot.bindings.get(pool.name, ())
+    }
 
 
 def _blind(snapshot: Snapshot | None, why: str) -> Callable[[KVCachePoolBinding], Sight]:

@@ -6,13 +6,14 @@ backend and at all their Bindings; whichever of the pools is looked at, the answ
 A Binding that is being deleted and that no workload uses any longer is *releasing*: its quota is to go. A domain that
 several other Bindings claim is *contested*: it is managed for none of them, so that no entry is written for the one and
 deleted for the other. Admission refuses a second claim; only creations that race get past it. A claim of which nobody
-can read what it asks for is left as it stands in the same way.
+can read what it asks for, or that cannot be kept from vanishing, is *set aside*: it is left as it stands in the same
+way, and holds up no other.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -29,6 +30,8 @@ class Snapshot:
 
     pools: Mapping[str, KVCachePool]
     bindings: Mapping[str, tuple[KVCachePoolBinding, ...]]
+    unheld: Mapping[Key, str] = field(default_factory=dict)
+    """Bindings that could not be given the finalizer, and why."""
 
     @classmethod
     def of(cls, pools: Iterable[KVCachePool], bindings: Iterable[KVCachePoolBinding]) -> Snapshot:
@@ -66,11 +69,17 @@ class Snapshot:
     def without(self, bindings: Iterable[KVCachePoolBinding]) -> Snapshot:
         """The same, when these are gone."""
         gone = {Key.of(binding) for binding in bindings}
-        return Snapshot.of(self.pools.values(), (one for one in self.all_bindings if Key.of(one) not in gone))
+        left = Snapshot.of(self.pools.values(), (one for one in self.all_bindings if Key.of(one) not in gone))
+        return left.but(self.unheld)
+
+    def but(self, unheld: Mapping[Key, str]) -> Snapshot:
+        """The same, when these could not be given the finalizer."""
+        return replace(self, unheld={**self.unheld, **unheld})
 
     def only(self, pools: Collection[str]) -> Snapshot:
         """The same with these pools alone."""
-        return Snapshot.of((one for name, one in self.pools.items() if name in pools), self.all_bindings)
+        left = Snapshot.of((one for name, one in self.pools.items() if name in pools), self.all_bindings)
+        return left.but(self.unheld)
 
     @cached_property
     def all_bindings(self) -> tuple[KVCachePoolBinding, ...]:
@@ -101,13 +110,17 @@ class Snapshot:
 
     @cached_property
     def contested(self) -> frozenset[str]:
-        """The domains that several Bindings claim, or one that cannot be read."""
-        return frozenset(domain for domain, claimants in self.claims.items() if len(claimants) > 1) | self.unreadable
+        """The domains that several Bindings claim, or one that is set aside."""
+        return frozenset(domain for domain, claimants in self.claims.items() if len(claimants) > 1) | self.set_aside
 
     @cached_property
-    def unreadable(self) -> frozenset[str]:
-        """The domains of Bindings that cannot be read."""
-        return frozenset(domain for domain, claimants in self.claims.items() if any(one.flaw for one in claimants))
+    def set_aside(self) -> frozenset[str]:
+        """The domains of Bindings that cannot be served, whatever others do."""
+        return frozenset(domain for domain, claimants in self.claims.items() if any(map(self.trouble, claimants)))
+
+    def trouble(self, binding: KVCachePoolBinding) -> str:
+        """Why a Binding cannot be served, whatever others do; empty if it can."""
+        return binding.flaw or self.unheld.get(Key.of(binding), "")
 
     @cached_property
     def desired(self) -> Mapping[str, int]:
@@ -172,14 +185,14 @@ class Snapshot:
         """`status.domains` of a pool: what its Bindings claim, and what may still be on the master without one.
 
         A domain whose Binding was taken away, by force or because it is releasing, stays listed until its entry is off
-        the master: nothing else records who made the entry. So does that of a Binding that became unreadable. `gone`
-        are domains of which no entry is left.
+        the master: nothing else records who made the entry. So does that of a Binding that is set aside. `gone` are
+        domains of which no entry is left.
         """
         own = self.bindings.get(pool.metadata.name, ())
         found = {
             domain.name: domain.manifest()
             for domain in pool.status.domains
-            if domain.name not in gone and (domain.name not in self.claims or domain.name in self.unreadable)
+            if domain.name not in gone and (domain.name not in self.claims or domain.name in self.set_aside)
         }
         for binding in own:
             domain = binding.spec.domain.name

@@ -106,7 +106,7 @@ class Teardown:
         if self.debtor.backend is None and not self.debtor.unreachable:
             # With the backend went everything that could be in use.
             leaving = [one for one in own if one.metadata.deletion_timestamp is not None]
-            await self.writer.release_all(leaving)
+            await self._let_go(leaving)
         else:
             leaving = [one for one in own if one.releasing]
             await self._release(leaving)
@@ -129,10 +129,15 @@ class Teardown:
             await self._tell(bindings, lambda one: held_status(one, Release.UNKNOWN, why, self.now))
             raise
         await self._rewrite(names - kept.keys())
-        await self.writer.release_all(one for one in bindings if one.spec.domain.name not in kept)
+        await self._let_go(one for one in bindings if one.spec.domain.name not in kept)
         held_back = [one for one in bindings if one.spec.domain.name in kept]
         await self._tell(held_back, lambda one: _kept(one, kept[one.spec.domain.name], self.now))
         _hold_if(kept)
+
+    async def _let_go(self, bindings: Iterable[KVCachePoolBinding]) -> None:
+        failure = await self.writer.release_all(bindings)
+        if failure is not None:
+            raise failure
 
     async def _no_others(self, others: list[KVCachePoolBinding]) -> None:
         if not others:

@@ -150,13 +150,22 @@ def test_the_sum_of_a_pool_leaves_out_what_is_releasing_contested_or_nameless() 
 def test_a_domain_whose_binding_cannot_be_read_is_left_as_it_is_and_stays_recorded() -> None:
     broken, fine = binding("a", ceiling="1e101"), binding("b", domain="beta")
     seen = Snapshot.of([pool(status=written("alpha"))], [broken, fine])
-    assert (seen.contested, seen.unreadable) == ({"alpha"}, {"alpha"})
+    assert (seen.contested, seen.set_aside) == ({"alpha"}, {"alpha"})
     assert seen.desired == {"beta": 16 * MIB}
     assert "alpha" not in seen.registered
     assert [row["name"] for row in seen.domains(pool(status=written("alpha")), gone=frozenset())] == ["alpha", "beta"]
     assert [row["name"] for row in seen.used_by(pool())] == ["a", "b"]
     assert seen.asked_of(pool()) == (16 * MIB, ("alpha",))
     assert seen.rivals(broken) == ()
+
+
+def test_a_binding_that_cannot_be_held_is_set_aside_and_its_entry_is_not_taken_out() -> None:
+    unheld, fine = binding("a"), binding("b", domain="beta")
+    seen = Snapshot.of([pool(status=written("alpha"))], [unheld, fine]).but({Key.of(unheld): "no finalizer"})
+    for same in (seen, seen.without([]), seen.only(["pool"])):
+        assert (same.desired, same.set_aside) == ({"beta": 16 * MIB}, {"alpha"})
+        assert "alpha" not in same.registered
+        assert (same.trouble(unheld), same.trouble(fine)) == ("no finalizer", "")
 
 
 def test_an_unreadable_binding_that_releases_is_leaving_at_whatever_its_entry_has() -> None:

@@ -142,6 +142,26 @@ async def test_what_cannot_be_read_is_refused(obj: Json) -> None:
     assert (response["allowed"], response["status"]["code"]) == (False, 400)
 
 
+@pytest.mark.parametrize("obj", [POOL, BINDING], ids=lambda obj: obj["kind"])
+async def test_what_is_stored_unreadably_may_lose_its_finalizer_and_be_mended_but_not_be_changed_otherwise(
+    obj: Json,
+) -> None:
+    amount = {"total": "1e101"} if obj is POOL else {"ceiling": "1e101"}
+    broken = {**obj, "spec": {**obj["spec"], "quota": amount}}
+    held = {**broken, "metadata": {**obj["metadata"], "finalizers": ["gpustack.ai/controlled"]}}
+    stored = Stored([KVCachePool.decode(POOL), KVCacheBackend.decode(BACKEND)])
+
+    async def update(new: Json, old: Json) -> bool:
+        return bool((await judged(stored, new, operation="UPDATE", old=old))["allowed"])
+
+    assert await update(broken, held)
+    assert await update(held, broken)
+    assert await update(obj, broken)
+    assert not await update(broken, obj)
+    assert not await update({**broken, "spec": {**broken["spec"], "more": "1"}}, broken)
+    assert not (await judged(stored, broken))["allowed"]
+
+
 async def test_a_refusal_names_the_group_of_the_kind() -> None:
     response = await judged(Stored(), BACKEND)
     assert response["status"]["code"] == 422
