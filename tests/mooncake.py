@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
-import signal
 import socket
 import subprocess
 import sys
@@ -25,6 +23,7 @@ from inferencecache.controllers.mooncake.admin import AdminClient
 from inferencecache.controllers.mooncake.ledger import Outcome, plan, read, settle
 from inferencecache.controllers.mooncake.policy import EMPTY_POLICY
 from inferencecache.kube.ports import free_ports
+from tests.process import OwnProcess
 
 BINARY = Path(sysconfig.get_path("platlib")) / "mooncake" / "mooncake_master"
 MIB = 1 << 20
@@ -34,7 +33,7 @@ class MasterDied(Exception):
     """The master ended while it was being started; the text is its log."""
 
 
-class Master:
+class Master(OwnProcess):
     """One master process.
 
     Attributes:
@@ -49,7 +48,7 @@ class Master:
     ) -> None:
         """`policy`: what is in the file at the first start; None: there is no file. `lease`: of what was read."""
         assert BINARY.exists(), "these tests need the Mooncake wheel, which exists for Linux: hack/get-mooncake.sh"
-        self._process: subprocess.Popen[bytes] | None = None
+        super().__init__()
         self._log = directory / "mooncake-master.log"
         self._policies = directory / "policies"
         self._policies.mkdir()
@@ -69,15 +68,6 @@ class Master:
             "-allocation_strategy=free_ratio_first",
             "-enable_metric_reporting=false",
         ]
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.kill()
 
     @property
     def log(self) -> str:
@@ -99,27 +89,10 @@ class Master:
             assert time.monotonic() < deadline, f"the master does not serve: {self.log}"
             time.sleep(0.02)
 
-    def kill(self) -> None:
-        """End it at once, if it runs."""
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait()
-            self._process = None
-
     def restart(self) -> None:
         """End it and start it anew at the same addresses, from the file as it is now."""
         self.kill()
         self.start()
-
-    def freeze(self) -> None:
-        """Let it live but answer nothing, like a node that hangs."""
-        assert self._process is not None
-        os.kill(self._process.pid, signal.SIGSTOP)
-
-    def thaw(self) -> None:
-        """Let a frozen master go on."""
-        assert self._process is not None
-        os.kill(self._process.pid, signal.SIGCONT)
 
     @contextlib.contextmanager
     def unwritable(self) -> Iterator[None]:

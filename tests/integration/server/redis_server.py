@@ -2,42 +2,31 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import signal
 import socket
 import subprocess
 import time
 from pathlib import Path
-from types import TracebackType
 
 from redis import Redis
 
 from inferencecache.kube.ports import free_port
+from tests.process import OwnProcess
 
 
-class RedisServer:
+class RedisServer(OwnProcess):
     """One server process. It keeps nothing: a restart comes back empty."""
 
     def __init__(self, directory: Path, *arguments: str, tls: bool = False) -> None:
         binary = shutil.which("redis-server") or shutil.which("valkey-server")
         assert binary, "these tests need redis-server or valkey-server on PATH: hack/get-redis.sh finds or installs it"
+        super().__init__()
         self._binary = binary
         self._arguments = arguments
         self._tls = tls
         self._directory = directory
-        self._process: subprocess.Popen[bytes] | None = None
         self.port = free_port()
         self.url = f"redis://127.0.0.1:{self.port}/0"
-
-    def __enter__(self) -> RedisServer:
-        self.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.kill()
 
     def client(self) -> Redis:
         """A client of the test's own."""
@@ -64,20 +53,3 @@ class RedisServer:
                 assert self._process.poll() is None, (self._directory / "redis.log").read_text()
                 assert time.monotonic() < deadline, "redis-server does not listen"
                 time.sleep(0.02)
-
-    def kill(self) -> None:
-        """End the server at once, if it runs."""
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait()
-            self._process = None
-
-    def freeze(self) -> None:
-        """Let the server live but answer nothing, like a node that hangs."""
-        assert self._process is not None
-        os.kill(self._process.pid, signal.SIGSTOP)
-
-    def thaw(self) -> None:
-        """Let a frozen server go on."""
-        assert self._process is not None
-        os.kill(self._process.pid, signal.SIGCONT)
