@@ -6,8 +6,8 @@ backend and at all their Bindings; whichever of the pools is looked at, the answ
 A Binding that is being deleted and that no workload uses any longer is *releasing*: its quota is to go. A domain that
 several other Bindings claim is *contested*: it is managed for none of them, so that no entry is written for the one and
 deleted for the other. Admission refuses a second claim; only creations that race get past it. A claim of which nobody
-can read what it asks for, or that cannot be kept from vanishing, is *set aside*: it is left as it stands in the same
-way, and holds up no other.
+can read what it asks for, which no master would take, or that cannot be kept from vanishing, is *set aside*: it is left
+as it stands in the same way, and holds up no other.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from inferencecache.api import kvcache as k
 from inferencecache.api.kvcachechain import ledger_of
 from inferencecache.api.kvcachepool import DomainStatus, KVCachePool
 from inferencecache.api.kvcachepoolbinding import KVCachePoolBinding
+from inferencecache.controllers.mooncake.policy import errors_of
 from inferencecache.kube.resource import Key
 
 
@@ -120,7 +121,12 @@ class Snapshot:
 
     def trouble(self, binding: KVCachePoolBinding) -> str:
         """Why a Binding cannot be served, whatever others do; empty if it can."""
-        return binding.flaw or self.unheld.get(Key.of(binding), "")
+        if binding.flaw:
+            return binding.flaw
+        wrong = "; ".join(errors_of(binding.spec.domain.name, int(binding.spec.quota.ceiling)))
+        if wrong:
+            return f"no master takes it, so its quota is left as it is: {wrong}; mend or delete this Binding"
+        return self.unheld.get(Key.of(binding), "")
 
     @cached_property
     def desired(self) -> Mapping[str, int]:
@@ -145,10 +151,10 @@ class Snapshot:
     def leaving(self) -> Mapping[str, int | None]:
         """The registered domains that nobody asks for any more, with the ceiling of the Binding that releases it.
 
-        None: its Binding was taken away by force, or cannot be read.
+        None: its Binding was taken away by force, or asks for nothing that there is.
         """
         ceilings = {
-            binding.spec.domain.name: None if binding.flaw else int(binding.spec.quota.ceiling)
+            binding.spec.domain.name: None if self.trouble(binding) else int(binding.spec.quota.ceiling)
             for binding in reversed(self.all_bindings)
             if binding.releasing
         }

@@ -43,20 +43,25 @@ def render(tenants: Iterable[tuple[str, int]]) -> str:
     return f"{_HEAD}tenants:\n{''.join(lines)}"
 
 
+def errors_of(name: str, quota: int) -> Iterable[str]:
+    """What is wrong with one tenant, a sentence each."""
+    if not name:
+        yield "a tenant has no name"
+    elif name.startswith("_"):
+        yield f"tenant {name!r}: a name that starts with _ is the store's own"
+    if _FORBIDDEN.search(name):
+        yield f"tenant {name!r}: a name has no control characters"
+    if not 0 < quota <= LARGEST_QUOTA:
+        yield f"tenant {name!r}: quota {quota} is not in 1..{LARGEST_QUOTA} bytes"
+
+
 def _errors(tenants: Iterable[tuple[str, int]]) -> Iterable[str]:
     seen = set()
     for name, quota in tenants:
-        if not name:
-            yield "a tenant has no name"
-        elif name.startswith("_"):
-            yield f"tenant {name!r}: a name that starts with _ is the store's own"
-        if _FORBIDDEN.search(name):
-            yield f"tenant {name!r}: a name has no control characters"
+        yield from errors_of(name, quota)
         if name in seen:
             yield f"tenant {name!r} is listed twice"
         seen.add(name)
-        if not 0 < quota <= LARGEST_QUOTA:
-            yield f"tenant {name!r}: quota {quota} is not in 1..{LARGEST_QUOTA} bytes"
 
 
 def _quoted(name: str) -> str:

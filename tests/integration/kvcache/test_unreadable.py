@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from inferencecache.api.kvcachepool import KVCachePool
 from inferencecache.api.kvcachepoolbinding import KVCachePoolBinding
 from tests.integration.kube.waiting import eventually
@@ -65,6 +67,26 @@ async def test_a_served_binding_that_becomes_unreadable_keeps_its_quota_and_hold
         await eventually(world.document, lambda seen: seen == everything)
         await world.ceiling(broken, "8Mi")
         await eventually(holds(master, {**everything, "alpha": 8 * MIB}), bool)
+
+
+@pytest.mark.parametrize("odd", ["1e30", "0"])
+async def test_a_ceiling_that_no_master_takes_holds_up_nobody_else(world: World, master: Master, odd: str) -> None:
+    await world.backend(admin=master.admin)
+    own, other = await world.pool("own"), await world.pool("other")
+    asks = await world.binding("odd", domain="alpha", pool="own")
+    async with operator(world):
+        await eventually(holds(master, {"alpha": 16 * MIB}), bool)
+        await world.ceiling(asks, odd)
+        await world.says(KVCachePoolBinding, asks, QuotaObserved=("False", "MasterNotScraped"))
+        fine = await world.binding("fine", domain="beta", pool="other")
+        await eventually(holds(master, {"alpha": 16 * MIB, "beta": 16 * MIB}), bool)
+        await eventually(world.document, lambda seen: seen == {"alpha": 16 * MIB, "beta": 16 * MIB})
+        await world.delete(KVCachePoolBinding, fine)
+        await world.delete(KVCachePool, other)
+        await world.gone(KVCachePool, other)
+        await world.delete(KVCachePoolBinding, asks)
+        await world.delete(KVCachePool, own)
+        await world.gone(KVCachePool, own)
 
 
 async def test_an_unreadable_binding_that_is_deleted_gives_its_quota_back_like_any_other(

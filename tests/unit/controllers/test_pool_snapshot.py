@@ -159,6 +159,16 @@ def test_a_domain_whose_binding_cannot_be_read_is_left_as_it_is_and_stays_record
     assert seen.rivals(broken) == ()
 
 
+@pytest.mark.parametrize(("domain", "ceiling"), [("alpha", "0"), ("alpha", "8Ei"), ("_own", "16Mi"), ("a\nb", "16Mi")])
+def test_what_no_master_would_take_is_set_aside_and_spoils_no_document(domain: str, ceiling: str) -> None:
+    odd, fine = binding("a", domain=domain, ceiling=ceiling), binding("b", domain="beta")
+    seen = Snapshot.of([pool()], [odd, fine])
+    assert (seen.desired, seen.set_aside) == ({"beta": 16 * MIB}, {domain})
+    assert "mend or delete" in seen.trouble(odd)
+    leaving = Snapshot.of([pool()], [binding("a", domain=domain, ceiling=ceiling, deleting=True), fine])
+    assert leaving.leaving == {domain: None}
+
+
 def test_a_binding_that_cannot_be_held_is_set_aside_and_its_entry_is_not_taken_out() -> None:
     unheld, fine = binding("a"), binding("b", domain="beta")
     seen = Snapshot.of([pool(status=written("alpha"))], [unheld, fine]).but({Key.of(unheld): "no finalizer"})
