@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import timedelta
@@ -13,10 +12,11 @@ from prometheus_client import REGISTRY
 from inferencecache.adapters.registry import load_adapters
 from inferencecache.controllers import CacheServer, register
 from inferencecache.kube.client import Client
-from inferencecache.kube.manager import Manager, Options
+from inferencecache.kube.manager import Manager
 from inferencecache.kube.resource import Key, Manifest
 from inferencecache.wire.v1alpha1 import inferencecache_pb2 as pb
 from tests.integration.kube.waiting import eventually
+from tests.integration.operating import operator_client, quiet_manager, running
 from tests.integration.server.running import Running, Stub, update
 
 CONTROLLER, POLICY = "inferencecache.io/controller", "inferencecache.io/policy"
@@ -39,15 +39,10 @@ def settings(server: Running, folder: Path, *, refresh: timedelta = OFTEN, push:
 @asynccontextmanager
 async def operator(client: Client, server: CacheServer) -> AsyncIterator[Manager]:
     """A running operator, without webhooks."""
-    options = Options(metrics_address="0", health_address="0", handle_signals=False)
-    manager = Manager(Client(client.connection, field_manager="inferencecache-controller"), options=options)
+    manager = quiet_manager(operator_client(client))
     register(manager, registries=load_adapters(), server=server)
-    running = asyncio.create_task(manager.run())
-    try:
+    async with running(manager):
         yield manager
-    finally:
-        manager.stop()
-        await running
 
 
 def engine(name: str, namespace: str, labels: dict[str, str], **annotations: str) -> Manifest:

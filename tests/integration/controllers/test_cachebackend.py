@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import re
 from collections import Counter
@@ -22,11 +21,12 @@ from inferencecache.kube.client import Client
 from inferencecache.kube.envtest import install_crds
 from inferencecache.kube.errors import NotFound
 from inferencecache.kube.kinds import Deployment, HorizontalPodAutoscaler, Service, StatefulSet
-from inferencecache.kube.manager import Manager, Options
+from inferencecache.kube.manager import Manager
 from inferencecache.kube.owner import OwnerIsLeaving
 from inferencecache.kube.resource import Key, Kind, Manifest, path_of
 from tests.integration.controllers.rest import at_rest, passes
 from tests.integration.kube.waiting import eventually
+from tests.integration.operating import quiet_manager, running
 
 
 class Counting(Client):
@@ -49,13 +49,10 @@ def counting(client: Client) -> Counting:
 @pytest.fixture
 async def operator(client: Client, counting: Counting) -> AsyncIterator[Manager]:
     await install_crds(client, crds())
-    options = Options(metrics_address="0", health_address="0", handle_signals=False)
-    manager = Manager(counting, options=options)
+    manager = quiet_manager(counting)
     register(manager, registries=load_adapters())
-    running = asyncio.create_task(manager.run())
-    yield manager
-    manager.stop()
-    await running
+    async with running(manager):
+        yield manager
 
 
 def managed(namespace: str, **spec: Any) -> dict[str, Any]:
@@ -165,15 +162,12 @@ async def test_a_status_takes_back_nothing_that_was_said_since_it_was_decided(cl
     await install_crds(client, crds())
     interfering = Interfering(client.connection, field_manager="inferencecache-controller")
     interfering.asked = Counter()
-    options = Options(metrics_address="0", health_address="0", handle_signals=False)
-    manager = Manager(interfering, options=options)
+    manager = quiet_manager(interfering)
     register(manager, registries=load_adapters())
-    running = asyncio.create_task(manager.run())
-    await client.create(managed(namespace))
     key = Key(namespace, "kv")
-    await eventually(lambda: reason(client, key), lambda seen: seen == "RolloutInProgress")
-    manager.stop()
-    await running
+    async with running(manager):
+        await client.create(managed(namespace))
+        await eventually(lambda: reason(client, key), lambda seen: seen == "RolloutInProgress")
     assert "SaidByOthers" in {one.type for one in (await client.get(CacheBackend, key)).status.conditions or ()}
     path = path_of(CacheBackend.resource, namespace, "kv")
     assert interfering.asked[f"PATCH {path}/status"] == 2, "one is refused, and the next knows why"

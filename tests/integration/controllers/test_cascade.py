@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
@@ -15,25 +14,20 @@ from inferencecache.controllers import register
 from inferencecache.kube.client import Client
 from inferencecache.kube.envtest import install_crds
 from inferencecache.kube.kinds import Deployment
-from inferencecache.kube.manager import Manager, Options
+from inferencecache.kube.manager import Manager
 from inferencecache.kube.resource import Key
 from tests.integration.controllers.played import World, managed
 from tests.integration.controllers.rest import passes
 from tests.integration.kube.waiting import eventually
+from tests.integration.operating import operator_client, quiet_manager, running
 
 
 @asynccontextmanager
 async def operator(client: Client) -> AsyncIterator[Manager]:
-    options = Options(metrics_address="0", health_address="0", handle_signals=False)
-    manager = Manager(Client(client.connection, field_manager="inferencecache-controller"), options=options)
+    manager = quiet_manager(operator_client(client))
     register(manager, registries=load_adapters())
-    running = asyncio.create_task(manager.run())
-    await manager.wait_started()
-    try:
+    async with running(manager):
         yield manager
-    finally:
-        manager.stop()
-        await running
 
 
 @pytest.fixture

@@ -9,7 +9,6 @@ first to need. Neither do Events, which are written beside the passes.
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -27,10 +26,10 @@ from inferencecache.kube.envtest import install_crds
 from inferencecache.kube.errors import NotFound, TransportError
 from inferencecache.kube.events import EVENTS
 from inferencecache.kube.kinds import Deployment, Service
-from inferencecache.kube.manager import Manager, Options
 from inferencecache.kube.resource import Key, path_of
 from tests.integration.controllers.played import World, managed
 from tests.integration.kube.waiting import eventually
+from tests.integration.operating import quiet_manager, running
 
 BIRTH, CASCADE = 4, 11
 """How many calls a new process makes on each of the two ways; any of them may be the first that is not made."""
@@ -59,16 +58,10 @@ class Mortal(Client):
 async def operator(world: World, *, calls: int = IMMORTAL) -> AsyncIterator[Mortal]:
     mortal = Mortal(world.client.connection, field_manager="inferencecache-controller")
     mortal.namespace, mortal.left = world.namespace, calls
-    options = Options(metrics_address="0", health_address="0", handle_signals=False)
-    manager = Manager(mortal, options=options)
+    manager = quiet_manager(mortal)
     register(manager, registries=load_adapters())
-    running = asyncio.create_task(manager.run())
-    await manager.wait_started()
-    try:
+    async with running(manager):
         yield mortal
-    finally:
-        manager.stop()
-        await running
 
 
 @pytest.fixture

@@ -8,7 +8,6 @@ made to fail a stage of its own test.
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -32,11 +31,11 @@ from inferencecache.kube.client import Client
 from inferencecache.kube.envtest import install_crds
 from inferencecache.kube.events import EVENTS
 from inferencecache.kube.kinds import Pod, Service
-from inferencecache.kube.manager import Manager, Options
 from inferencecache.kube.resource import Key, path_of
 from tests.cases.cache_server import PlayedServer
 from tests.integration.controllers.played import World, managed
 from tests.integration.kube.waiting import eventually
+from tests.integration.operating import operator_client, quiet_manager, running
 
 SELECTED = {"engineSelector": {"matchLabels": {"app": "engine"}}}
 
@@ -425,8 +424,7 @@ async def kernels_do_not_load_where_they_must(life: Life) -> AsyncIterator[str]:
 
 @asynccontextmanager
 async def _operator(client: Client, server: PlayedServer) -> AsyncIterator[None]:
-    options = Options(metrics_address="0", health_address="0", handle_signals=False)
-    manager = Manager(Client(client.connection, field_manager="inferencecache-controller"), options=options)
+    manager = quiet_manager(operator_client(client))
     seldom = timedelta(hours=1)
     calls = CacheServer(
         snapshot_url="",
@@ -436,12 +434,8 @@ async def _operator(client: Client, server: PlayedServer) -> AsyncIterator[None]
         push_interval=seldom,
     )
     register(manager, registries=load_adapters(), server=calls)
-    running = asyncio.create_task(manager.run())
-    try:
+    async with running(manager):
         yield
-    finally:
-        manager.stop()
-        await running
 
 
 @pytest.mark.parametrize("name", STORIES)

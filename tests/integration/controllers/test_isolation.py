@@ -21,9 +21,9 @@ from inferencecache.kube.client import Client
 from inferencecache.kube.controller import DEFAULT_WORKERS
 from inferencecache.kube.envtest import install_crds
 from inferencecache.kube.kinds import Deployment
-from inferencecache.kube.manager import Manager, Options
 from tests.integration.controllers.played import World, managed
 from tests.integration.kube.waiting import eventually
+from tests.integration.operating import operator_client, quiet_manager, running
 
 ALL, SICK = 200, 20
 
@@ -104,22 +104,15 @@ async def test_no_healthy_backend_waits_for_a_sick_one(client: Client, namespace
     )
     prober = Prober()
     async with served(prober) as url:
-        manager = Manager(
-            Client(client.connection, field_manager="inferencecache-controller"),
-            options=Options(metrics_address="0", health_address="0", handle_signals=False),
-        )
+        manager = quiet_manager(operator_client(client))
         server = CacheServer(snapshot_url="", policy_url=f"{url}/policy", probe_url=f"{url}/probe")
         register(manager, registries=load_adapters(), server=server)
-        running = asyncio.create_task(manager.run())
-        try:
+        async with running(manager):
             await at_once(lambda name=name: client.create(managed(namespace, name)) for name in NAMES)
             await eventually(lambda: deployments(client, namespace), lambda found: found == set(NAMES), seconds=120)
             await at_once(lambda name=name: world.rolled_out(name) for name in NAMES)
             await eventually(lambda: wrong(client, namespace), lambda found: not found, seconds=120)
             assert prober.enough.is_set()
-        finally:
-            manager.stop()
-            await running
 
 
 async def deployments(client: Client, namespace: str) -> set[str]:

@@ -6,7 +6,6 @@ where a server is left, and goes on where one is taken up.
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections import Counter
 from collections.abc import AsyncIterator
@@ -23,10 +22,10 @@ from inferencecache.kube.client import Client
 from inferencecache.kube.conditions import timestamp
 from inferencecache.kube.envtest import install_crds
 from inferencecache.kube.events import EVENTS
-from inferencecache.kube.manager import Manager, Options
 from inferencecache.kube.resource import Key, path_of
 from tests.integration.controllers.played import World, managed
 from tests.integration.kube.waiting import eventually
+from tests.integration.operating import operator_client, quiet_manager, running
 
 LONG_AGO = "2026-01-02T03:04:05Z"
 STORE = {"provider": "LMCacheServer", "ownership": "Managed"}
@@ -65,13 +64,10 @@ class Steps(World):
 @pytest.fixture
 async def steps(client: Client, namespace: str) -> AsyncIterator[Steps]:
     await install_crds(client, crds())
-    options = Options(metrics_address="0", health_address="0", handle_signals=False)
-    manager = Manager(Client(client.connection, field_manager="inferencecache-controller"), options=options)
+    manager = quiet_manager(operator_client(client))
     register(manager, registries=load_adapters())
-    running = asyncio.create_task(manager.run())
-    yield Steps(client, namespace)
-    manager.stop()
-    await running
+    async with running(manager):
+        yield Steps(client, namespace)
 
 
 async def test_a_recovery_by_way_of_a_rollout_is_not_told_and_one_without_is(steps: Steps) -> None:
