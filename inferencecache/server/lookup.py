@@ -4,10 +4,10 @@ A lookup goes through gates (is there time, does the policy allow this form of i
 answer against the floors of the tenant's policy; what remains of nothing may still get an affinity hint. Whatever goes
 wrong, the caller gets a reason code and an empty list, and routes as if there were no cache.
 
-All of it is straight-line synchronous code on the event loop, with two exceptions: a prompt must be tokenized first,
-and a chain of very many blocks is taken out of its message by a worker and matched in turns with other work. Only then
-is there something to wait for, and only until the deadline. The reply that comes from waiting is the same as the one
-that does not; `lookup` returns the first as an awaitable.
+All of it is straight-line synchronous code on the event loop, with two exceptions. A prompt must be tokenized first,
+and a chain of very many blocks taken out of its message, by a worker; and what is asked of very many blocks or replicas
+is answered in turns with other work. Only then is there something to wait for, and only until the deadline. The reply
+that comes from waiting is the same as the one that does not; `lookup` returns the first as an awaitable.
 
 Each call is counted exactly once, in `_close`, even if its caller goes away while it waits.
 """
@@ -15,13 +15,14 @@ Each call is counted exactly once, in `_close`, even if its caller goes away whi
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Coroutine, Mapping, Sequence
+from collections.abc import Awaitable, Coroutine, Generator, Mapping, Sequence
 from typing import Final, NamedTuple, Protocol
 
 from inferencecache.server import affinity
 from inferencecache.server.clock import Clock
 from inferencecache.server.faults import Faults
 from inferencecache.server.index import RESERVED_TENANT, Code, Outcome, PrefixIndex, Query, ReplicaScore, Scope
+from inferencecache.server.index.turns import at_once, slices
 from inferencecache.server.inputs import FailedOpen, Inputs, Job, Resolved, Tokenizer, resolve
 from inferencecache.server.metrics import ServerMetrics
 from inferencecache.server.policy import PolicyStore, TenantPolicy
@@ -37,8 +38,6 @@ DEFAULT_BLOCK_SIZE: Final = 16
 TOKENIZATION_SECONDS: Final = 5.0
 """How long a prompt may take when neither the caller nor the policy says."""
 
-_SHORT_CHAIN: Final = 256
-"""Blocks that are matched at once, however many replicas there are."""
 _MAX_INT32: Final = 2**31 - 1
 _TIERS: Final = (1, 2, 3)
 
@@ -174,27 +173,34 @@ class LookupService:
             exact=inputs.exact,
             ttft_ms=request.slo.ttft_ms,
         )
-        if len(query.chain) > _SHORT_CHAIN and self._index.takes_turns(query):
+        if self._index.takes_turns(query):
             return self._answer_in_turns(attempt, query, inputs, short=short)
-        return self._conclude(attempt, query, self._index.match(query, self._wall_us()), inputs, short=short)
+        outcome = self._index.match(query, self._wall_us())
+        return at_once(self._conclude(attempt, query, outcome, inputs, short=short))
 
     async def _answer_in_turns(
         self, attempt: _Attempt, query: Query, inputs: Inputs, *, short: bool
     ) -> LookupRouteResponse:
-        """Steps 10 to 16 where the chain is long."""
-        matching = self._index.match_in_turns(query, self._wall_us())
+        """Steps 10 to 16 where blocks or replicas are many."""
+
+        def turns() -> Generator[None, None, LookupRouteResponse]:
+            outcome = yield from self._index.match_in_turns(query, self._wall_us())
+            return (yield from self._conclude(attempt, query, outcome, inputs, short=short))
+
+        work = turns()
         while not self._expired(attempt.deadline):
             try:
-                next(matching)
+                next(work)
             except StopIteration as end:
-                return self._conclude(attempt, query, end.value, inputs, short=short)
+                answer: LookupRouteResponse = end.value
+                return answer
             await asyncio.sleep(0)
         return _reply(TIMEOUT, inputs.echo)
 
     def _conclude(
         self, attempt: _Attempt, query: Query, outcome: Outcome, inputs: Inputs, *, short: bool
-    ) -> LookupRouteResponse:
-        """Steps 11 to 16."""
+    ) -> Generator[None, None, LookupRouteResponse]:
+        """Steps 11 to 16; in turns where replicas are many."""
         request, _, _, policy, deadline = attempt
         if self._expired(deadline):
             return _reply(TIMEOUT, inputs.echo)
@@ -206,16 +212,19 @@ class LookupService:
                 reply.reason_code = AFFINITY_HINT
                 reply.replica_scores.add(replica_id=replica)
             return reply
-        if code is Code.PREFIX_MATCH and policy.lfu:
-            self._index.credit(query, scores)
-        for score in scores:
-            reply.replica_scores.add(
-                replica_id=score.replica_id,
-                score=score.score,
-                matched_tokens=min(score.matched_tokens, _MAX_INT32),
-                estimated_cache_hit_prob=score.hit_probability,
-                tier=score.tier if score.tier in _TIERS else 0,
-            )
+        for pause, some in slices(scores):
+            if pause:
+                yield
+            if code is Code.PREFIX_MATCH and policy.lfu:
+                self._index.credit(query, some)
+            for score in some:
+                reply.replica_scores.add(
+                    replica_id=score.replica_id,
+                    score=score.score,
+                    matched_tokens=min(score.matched_tokens, _MAX_INT32),
+                    estimated_cache_hit_prob=score.hit_probability,
+                    tier=score.tier if score.tier in _TIERS else 0,
+                )
         return reply
 
     def _affine(self, attempt: _Attempt, query: Query, digest: bytes) -> str | None:

@@ -42,7 +42,8 @@ from inferencecache.server.index.oldest_first import OldestFirst
 from inferencecache.server.index.partition import Change, Lane, Partition, Remains
 from inferencecache.server.index.ranking import Found, Moment, Ranker
 from inferencecache.server.index.recency import Recency
-from inferencecache.server.index.tree import ModelNode, ScopeNode, Tree
+from inferencecache.server.index.tree import ModelNode, Tree
+from inferencecache.server.index.turns import SLICE, at_once
 
 MAX_AHEAD_US: Final = 5_000_000
 
@@ -183,11 +184,28 @@ class PrefixIndex:
                 done += self._keep_to_quota(tenant, most - done)
 
     def match(self, query: Query, now_us: int) -> Outcome:
-        """Answer a routing question (spec 06 §6.5).
+        """Answer a routing question (spec 06 §6.5), at once.
 
         A question by chain is never answered with TENANT_HOT, nor by its `exact` hash: a caller that knows the chain
         learns where it is, or that it is nowhere.
         """
+        return at_once(self._match(query, now_us, in_turns=False))
+
+    def takes_turns(self, query: Query) -> bool:
+        """Whether there is so much to compare, or so many replicas, that it should be asked `match_in_turns`."""
+        scope = self._tree.scope(query.scope)
+        if scope is None:
+            return False
+        partition = scope.partitions.get(query.adapter_id)
+        holders = 0 if partition is None else len(partition.lanes)
+        candidates = holders if query.chain else max(holders, len(scope.model.stats))
+        return candidates > SLICE or len(query.chain) * holders > matching.TURN
+
+    def match_in_turns(self, query: Query, now_us: int) -> Generator[None, None, Outcome]:
+        """As `match`; yields every few milliseconds, and the index may change meanwhile."""
+        return self._match(query, now_us, in_turns=True)
+
+    def _match(self, query: Query, now_us: int, *, in_turns: bool) -> Generator[None, None, Outcome]:
         scope = self._tree.scope(query.scope)
         by_chain = bool(query.chain or query.chain_counts)
         if not all(query.scope) or (by_chain and len(query.chain) != len(query.chain_counts)):
@@ -198,29 +216,21 @@ class PrefixIndex:
         moment = Moment(now_us, self._rules.ttl_us(query.scope.tenant), query.ttft_ms)
         found: list[Found] = []
         if partition is not None:
-            found = (
-                matching.chain(partition, query.chain, query.chain_counts, moment)
-                if by_chain
-                else matching.exact(partition, query.exact, moment)
-            )
-        return self._outcome(query, scope, found, moment, by_chain=by_chain)
-
-    def takes_turns(self, query: Query) -> bool:
-        """Whether there is so much to compare that it should be asked `match_in_turns`."""
-        scope = self._tree.scope(query.scope)
-        partition = None if scope is None else scope.partitions.get(query.adapter_id)
-        return partition is not None and len(query.chain) * len(partition.lanes) > matching.TURN
-
-    def match_in_turns(self, query: Query, now_us: int) -> Generator[None, None, Outcome]:
-        """As `match`; yields every few milliseconds, and the index may change meanwhile."""
-        scope = self._tree.scope(query.scope)
-        partition = None if scope is None else scope.partitions.get(query.adapter_id)
-        walkable = bool(query.chain) and len(query.chain) == len(query.chain_counts) and all(query.scope)
-        if scope is None or partition is None or not walkable:
-            return self.match(query, now_us)
-        moment = Moment(now_us, self._rules.ttl_us(query.scope.tenant), query.ttft_ms)
-        found = yield from matching.chain_in_turns(partition, query.chain, query.chain_counts, moment)
-        return self._outcome(query, scope, found, moment, by_chain=True)
+            if not by_chain:
+                found = yield from matching.exact(partition, query.exact, moment)
+            elif in_turns:
+                found = yield from matching.chain_in_turns(partition, query.chain, query.chain_counts, moment)
+            else:
+                found = matching.chain(partition, query.chain, query.chain_counts, moment)
+        if found:
+            total = len(scope.serving)
+            ranked = self._ranker.matches(found, moment=moment, total=total, by_depth=by_chain, stats=scope.model.stats)
+            return Outcome(Code.PREFIX_MATCH, (yield from ranked))
+        if not by_chain:
+            warm = yield from self._ranker.warm(scope.model.stats, scope.serving, now_us, query.ttft_ms)
+            if warm:
+                return Outcome(Code.TENANT_HOT, warm)
+        return Outcome(self._classify(query.scope), [])
 
     def credit(self, query: Query, delivered: Sequence[ReplicaScore]) -> None:
         """Count one use of every hold behind a delivered PREFIX_MATCH; for LFU tenants, else nothing is counted."""
@@ -366,19 +376,6 @@ class PrefixIndex:
                 self._keys_by_model[model] = keys
             else:
                 self._keys_by_model.pop(model, None)
-
-    def _outcome(
-        self, query: Query, scope: ScopeNode, found: list[Found], moment: Moment, *, by_chain: bool
-    ) -> Outcome:
-        stats = scope.model.stats
-        if found:
-            scores = self._ranker.matches(
-                found, moment=moment, total=len(scope.serving), by_depth=by_chain, stats=stats
-            )
-            return Outcome(Code.PREFIX_MATCH, scores)
-        if not by_chain and (warm := self._ranker.warm(stats, scope.serving, moment.now_us, query.ttft_ms)):
-            return Outcome(Code.TENANT_HOT, warm)
-        return Outcome(self._classify(query.scope), [])
 
     def _classify(self, scope: Scope) -> Code:
         """Why nothing was found: the outermost name that nobody has reported (spec 06 §6.9)."""

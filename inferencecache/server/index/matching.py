@@ -18,9 +18,12 @@ from inferencecache.server.index.partition import Partition
 from inferencecache.server.index.ranking import Found, Moment
 from inferencecache.server.index.recency import Recency, first_stamp, seen_us, tier_of
 from inferencecache.server.index.sequences import SHORTEST, WIDTH, pack
+from inferencecache.server.index.turns import slices
 
 TURN: Final = 1 << 14
 """Blocks looked for, counted for each replica: a few milliseconds."""
+REPLICA: Final = 32
+"""Blocks that can be looked for in the time that it takes to begin and end with one replica."""
 
 LONG: Final = 128
 """Blocks of a chain that is worth packing."""
@@ -57,9 +60,9 @@ def chain_in_turns(
     found = []
     work = 0
     for replica_id, lane in list(partition.lanes.items()):
-        work += 1
         if first not in lane.recency.stamps:
             continue
+        work += REPLICA
         length, oldest, coldest = 0, lane.recency.stamps[first], 0
         for number, start in enumerate(range(0, len(blocks), TURN)):
             if number == len(parts):
@@ -80,14 +83,18 @@ def chain_in_turns(
     return found
 
 
-def exact(partition: Partition, prefix_hash: bytes, moment: Moment) -> list[Found]:
-    """The replicas with a fresh hold of one prefix, with the tokens they reported for it."""
+def exact(partition: Partition, prefix_hash: bytes, moment: Moment) -> Generator[None, None, list[Found]]:
+    """The replicas with a fresh hold of one prefix, with the tokens they reported for it; in turns where the partition
+    has many."""
     fresh = first_stamp(moment.now_us - moment.ttl_us + 1)
     found = []
-    for replica_id, lane in partition.lanes.items():
-        stamp = lane.recency.stamps.get(prefix_hash)
-        if stamp is not None and stamp >= fresh:
-            found.append(Found(replica_id, lane.tokens(prefix_hash), seen_us(stamp), tier_of(stamp), 1))
+    for pause, some in slices(list(partition.lanes.items())):
+        if pause:
+            yield
+        for replica_id, lane in some:
+            stamp = lane.recency.stamps.get(prefix_hash)
+            if stamp is not None and stamp >= fresh:
+                found.append(Found(replica_id, lane.tokens(prefix_hash), seen_us(stamp), tier_of(stamp), 1))
     return found
 
 

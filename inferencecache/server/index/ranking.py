@@ -10,19 +10,21 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter, mul
 from typing import Final, NamedTuple
 
 from inferencecache.server.index.model import ReplicaScore
 from inferencecache.server.index.tree import StatsRow
+from inferencecache.server.index.turns import slices
 
 _UNSPECIFIED: Final = 0
 _COLDEST_KNOWN: Final = 3
 
 _by_id = attrgetter("replica_id")
 _by_score = attrgetter("score")
+_by_matched = attrgetter("matched")
 
 
 class Moment(NamedTuple):
@@ -43,6 +45,15 @@ class Found(NamedTuple):
     run: int
 
 
+class _Rivals(NamedTuple):
+    """Whom a match is compared with: the tokens of all that were found, in order, or none; how many they are; and the
+    replicas with any hold in the scope."""
+
+    depths: Sequence[int]
+    number: int
+    total: int
+
+
 @dataclass(frozen=True, slots=True)
 class Ranker:
     """The weights of the formulas. Zero switches a term off; a `tenant_hot_max_age_us` of zero, TENANT_HOT itself."""
@@ -55,8 +66,8 @@ class Ranker:
 
     def matches(
         self, found: Sequence[Found], *, moment: Moment, total: int, by_depth: bool, stats: Mapping[str, StatsRow]
-    ) -> list[ReplicaScore]:
-        """Scores of the replicas that hold a prefix, best first.
+    ) -> Generator[None, None, list[ReplicaScore]]:
+        """Scores of the replicas that hold a prefix, best first; in turns where they are many.
 
         Args:
             found: what each of them holds; not empty.
@@ -65,6 +76,19 @@ class Ranker:
             by_depth: count as alternatives to a replica only those that hold as many tokens (chains), not all found.
             stats: the model's, by replica.
         """
+        # Without depths, nobody holds less than anybody, and all found are alternatives to each.
+        depths = sorted(map(_by_matched, found)) if by_depth else []
+        rivals = _Rivals(depths, len(found), total)
+        scores: list[ReplicaScore] = []
+        for pause, some in slices(found):
+            if pause:
+                yield
+            scores += self._of_matches(some, moment, rivals, stats)
+        return _best_first(scores)
+
+    def _of_matches(
+        self, found: Sequence[Found], moment: Moment, rivals: _Rivals, stats: Mapping[str, StatsRow]
+    ) -> Iterable[ReplicaScore]:
         now_us, ttl_us, ttft_ms = moment
         replica_ids, matched, oldest_us, tiers, runs = zip(*found, strict=True)
         freshness = fading([now_us - at_us for at_us in oldest_us], ttl_us)
@@ -79,36 +103,44 @@ class Ranker:
             )
         if 0 < ttft_ms < self.slo_tight_ttft_ms:
             worth = product(worth, self._bias(freshness))
-        # Without depths, nobody holds less than anybody, and all found are alternatives to each.
-        depths = sorted(matched) if by_depth else []
-        alternatives = [len(found) - bisect_left(depths, tokens) for tokens in matched]
+        depths, number, total = rivals
+        alternatives = [number - bisect_left(depths, tokens) for tokens in matched]
         worth = product(worth, distinguishing_power(alternatives, total))
         known = [tier if tier <= _COLDEST_KNOWN else _UNSPECIFIED for tier in tiers]
-        return _best_first(map(ReplicaScore, replica_ids, worth, matched, freshness, known, runs))
+        return map(ReplicaScore, replica_ids, worth, matched, freshness, known, runs)
 
     def warm(
         self, stats: Mapping[str, StatsRow], serving: Mapping[str, int], now_us: int, ttft_ms: int
-    ) -> list[ReplicaScore]:
-        """Scores of the replicas that serve the scope and lately reported a good hit rate, best first."""
+    ) -> Generator[None, None, list[ReplicaScore]]:
+        """Scores of the replicas that serve the scope and lately reported a good hit rate, best first; in turns where
+        they are many."""
+        scores: list[ReplicaScore] = []
+        if self.tenant_hot_max_age_us > 0:
+            for pause, some in slices(list(stats.items())):
+                if pause:
+                    yield
+                scores += self._of_warm(some, serving, now_us, ttft_ms)
+        return _best_first(scores)
+
+    def _of_warm(
+        self, rows: Iterable[tuple[str, StatsRow]], serving: Mapping[str, int], now_us: int, ttft_ms: int
+    ) -> Iterable[ReplicaScore]:
         (least,) = array("f", (self.tenant_hot_min_hit_rate,))
         hot = [
             (replica_id, row)
-            for replica_id, row in stats.items()
+            for replica_id, row in rows
             if now_us - row.reported_us < self.tenant_hot_max_age_us
             and row.stats.hit_rate >= least
             and replica_id in serving
         ]
-        if not hot or self.tenant_hot_max_age_us <= 0:
-            return []
-        replica_ids, rows = zip(*hot, strict=True)
-        rates = array("f", [row.stats.hit_rate for row in rows])
-        recency = fading([now_us - row.reported_us for row in rows], self.tenant_hot_max_age_us)
-        worth = product(product(rates, recency), self._relief(row.stats.pressure for row in rows))
+        rates = array("f", [row.stats.hit_rate for _, row in hot])
+        recency = fading([now_us - row.reported_us for _, row in hot], self.tenant_hot_max_age_us)
+        worth = product(product(rates, recency), self._relief(row.stats.pressure for _, row in hot))
         if 0 < ttft_ms < self.slo_tight_ttft_ms:
             worth = product(worth, self._bias(recency))
-        return _best_first(
+        return (
             ReplicaScore(replica_id, score, 0, rate, _UNSPECIFIED, 0)
-            for replica_id, score, rate in zip(replica_ids, worth, rates, strict=True)
+            for (replica_id, _), score, rate in zip(hot, worth, rates, strict=True)
         )
 
     def _relief(self, pressures: Iterable[float]) -> array[float]:

@@ -43,6 +43,9 @@ class ScriptedIndex:
     queries: list[Query] = field(default_factory=list)
     credited: list[tuple[Query, list[ReplicaScore]]] = field(default_factory=list)
 
+    def takes_turns(self, _query: Query) -> bool:
+        return False
+
     def match(self, query: Query, now_us: int) -> Outcome:
         self.queries.append(query)
         self.while_matching()

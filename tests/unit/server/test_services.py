@@ -664,6 +664,19 @@ async def test_a_long_chain_of_many_replicas_is_matched_in_turns_with_others() -
     assert server.total("inferencecache_lookup_route_calls_total", reason_code="PREFIX_MATCH") == 1
 
 
+async def test_what_is_asked_of_very_many_replicas_is_answered_in_turns_with_others() -> None:
+    server = Server(policy=_OPEN | {"eviction": "lfu"})
+    for replica in range(2000):
+        server.report(f"r{replica:04}", _entry(b"x"))
+    request = pb.LookupRouteRequest(tenant_id="t", model_id="m", hash_scheme="vllm", prefix_hash=b"x")
+    reply = server.services.lookup_route(request, Caller())
+    assert not isinstance(reply, pb.LookupRouteResponse)
+    async with counted_turns() as turns:
+        answer = await reply
+    assert turns.count >= 3 * (2000 // 512)
+    assert _replicas(answer) == [f"r{replica:04}" for replica in range(2000)]
+
+
 async def test_a_long_chain_is_given_up_at_the_deadline() -> None:
     server, request = _many_replicas_with_a_long_chain()
     reply = server.services.lookup_route(request, Caller(deadline=server.clocks.seconds + 1))

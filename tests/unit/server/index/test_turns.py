@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inferencecache.server.index import Code, Scope, matching, views
+from inferencecache.server.index import Code, Query, Scope, matching, views
+from inferencecache.server.index import turns as turns_module
 from tests.unit.server.index.reports import HALF, NOW_US, SCOPE, Filled, blocks, chain, exact, report, snapshot_of
 from tests.unit.server.index.rules import MINUTE
 
@@ -51,10 +52,29 @@ def test_turns_change_nothing(held: list[tuple[int, int, int, int]], asked: list
 
 def test_a_turn_is_bounded_whether_the_blocks_or_the_replicas_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(matching, "TURN", 4)
+    monkeypatch.setattr(matching, "REPLICA", 1)
     long = Filled(report("r", B[:8]))
     assert walked(long.index.match_in_turns(chain(B[:8]), NOW_US))[0] == 2
     wide = Filled(*(report(f"r{number}", B[:1]) for number in range(8)))
     assert walked(wide.index.match_in_turns(chain(B[:2]), NOW_US))[0] == 4
+
+
+@pytest.mark.parametrize("query", [exact(B[0]), exact(b"nobody has it"), chain(B[:3])], ids=["exact", "warm", "chain"])
+def test_many_replicas_are_asked_and_ranked_in_turns_as_if_at_once(
+    query: Query, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    filled = Filled(
+        *(
+            report(f"r{number * 7 % 20:02}", B[: 1 + number % 4], ago=number * MINUTE, stats=HALF)
+            for number in range(20)
+        )
+    )
+    at_once = filled.index.match(query, NOW_US)
+    assert len(at_once.scores) >= 5
+    monkeypatch.setattr(turns_module, "SLICE", 3)
+    taken, in_turns = walked(filled.index.match_in_turns(query, NOW_US))
+    assert taken >= (len(at_once.scores) - 1) // 3
+    assert in_turns == at_once
 
 
 def test_replicas_and_the_whole_model_may_go_between_two_turns(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -88,6 +108,14 @@ def test_only_many_blocks_of_many_replicas_take_turns() -> None:
     assert not filled.index.takes_turns(chain(B[:1] * 2048))
     assert filled.index.takes_turns(chain(B[:1] * 2049))
     assert not filled.index.takes_turns(chain(B[:1] * 100_000, adapter="x"))
+
+
+@pytest.mark.parametrize("replicas", [512, 513])
+def test_very_many_replicas_take_turns_whatever_is_asked(replicas: int) -> None:
+    holders = Filled(*(report(f"r{number}", B[:1]) for number in range(replicas)))
+    assert {holders.index.takes_turns(query) for query in (chain(B[:1]), exact(B[0]))} == {replicas > 512}
+    candidates = Filled(report("r", B[:1]), *(report(f"r{number}", stats=HALF) for number in range(replicas)))
+    assert [candidates.index.takes_turns(query) for query in (chain(B[:1]), exact(B[0]))] == [False, replicas > 512]
 
 
 def many_models() -> Filled:
