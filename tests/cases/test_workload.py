@@ -23,11 +23,12 @@ from inferencecache.kube.envtest import ControlPlane, install_crds
 from inferencecache.kube.errors import Conflict, NotFound
 from inferencecache.kube.events import EVENTS
 from inferencecache.kube.kinds import Deployment, HorizontalPodAutoscaler, Namespace, Pod, ReplicaSet, Service
-from inferencecache.kube.manager import Manager, Options
+from inferencecache.kube.manager import Manager
 from inferencecache.kube.resource import Key, Resource, path_of
 from tests.cases.cache_server import PlayedServer
 from tests.cases.corpus import Case, cases, name_of, replaced, same
 from tests.integration.controllers.rest import at_rest
+from tests.integration.operating import operator_client, quiet_manager, running
 
 _ADDRESS_REPAIR = "ipallocator-repair-controller"  # part of the API server, which comments on new Services at times
 
@@ -287,8 +288,7 @@ async def test_recorded_workload(case: Case, client: Client) -> None:
 
 async def carried_out(case: Case, client: Client, played: PlayedServer, namespace: str) -> None:
     """Run the operator, and step by step compare what it makes of the case."""
-    options = Options(metrics_address="0", health_address="0", handle_signals=False)
-    manager = Manager(Client(client.connection, field_manager="inferencecache-controller"), options=options)
+    manager = quiet_manager(operator_client(client))
     server = CacheServer(
         snapshot_url=f"{played.url}/snapshot",
         policy_url=f"{played.url}/policy",
@@ -297,8 +297,7 @@ async def carried_out(case: Case, client: Client, played: PlayedServer, namespac
     )
     register(manager, registries=load_adapters(), server=server)
     cluster = Cluster(client, manager, played, namespace)
-    operator = asyncio.create_task(manager.run())
-    try:
+    async with running(manager):  # on leaving it, whatever it still had to tell is told
         for obj in [*case.all("given"), *case.all("backend")]:
             await cluster.store(obj)
         first, *rest = recorded(case)
@@ -308,9 +307,6 @@ async def carried_out(case: Case, client: Client, played: PlayedServer, namespac
             for action in step["do"]:
                 await cluster.act(action)
             await cluster.settles(want, step.get("wait", 0))
-    finally:
-        manager.stop()
-        await operator  # whatever it still had to tell is told now
     left, _ = await cluster.look()
     last = [first, *rest][-1]
     assert left["events"] == last.get("events", left["events"])
