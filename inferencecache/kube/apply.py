@@ -19,8 +19,6 @@ from inferencecache.kube.drift import FieldPath, abandoned, covers, stray
 from inferencecache.kube.errors import KubeError, NotFound
 from inferencecache.kube.resource import Key, Kind, Manifest
 
-__all__ = ["ChildConflict", "FieldPath", "abandoned", "apply_child", "covers", "stray"]
-
 
 class ChildConflict(KubeError):
     """An object has the name of a child and is not controlled by its owner; `holder` is who controls it, or empty.

@@ -31,9 +31,10 @@ from inferencecache.controllers.cachebackend.children import (
 )
 from inferencecache.controllers.cachebackend.facts import Rollout, Trouble
 from inferencecache.controllers.cachebackend.plan import Path, Plan
-from inferencecache.kube.apply import ChildConflict, apply_child, covers, stray
+from inferencecache.kube.apply import ChildConflict, apply_child
 from inferencecache.kube.cache import Cache
 from inferencecache.kube.client import Client, with_owner
+from inferencecache.kube.drift import covers, stray
 from inferencecache.kube.errors import AlreadyExists, KubeError, LeadershipLost, NotFound, TerminalError
 from inferencecache.kube.informer import Informer
 from inferencecache.kube.kinds import Deployment, HorizontalPodAutoscaler, Service, StatefulSet

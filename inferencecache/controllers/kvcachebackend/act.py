@@ -28,9 +28,10 @@ from inferencecache.controllers.kvcachebackend.objects import Settings, leader_n
 from inferencecache.controllers.kvcachebackend.pods import StorePod
 from inferencecache.controllers.kvcachebackend.render import AUTHORITATIVE, render
 from inferencecache.controllers.kvcachebackend.replacing import fingerprint_of, next_to_replace
-from inferencecache.kube.apply import ChildConflict, abandoned, apply_child, covers, stray
+from inferencecache.kube.apply import ChildConflict, apply_child
 from inferencecache.kube.cache import Cache
 from inferencecache.kube.client import Client, with_owner
+from inferencecache.kube.drift import abandoned, covers, stray
 from inferencecache.kube.errors import KubeError, LeadershipLost, NotFound
 from inferencecache.kube.informer import Informer
 from inferencecache.kube.kinds import DaemonSet, Deployment, Role, RoleBinding, Service, ServiceAccount, controller_of

@@ -20,9 +20,9 @@ from inferencecache.controllers.kvcachebackend.pods import StorePod
 from inferencecache.controllers.kvcachebackend.reconciler import BY_BACKEND, KVCacheBackendReconciler
 from inferencecache.controllers.kvcachebackend.render import render
 from inferencecache.controllers.kvcachebackend.usage import without_dangling
-from inferencecache.kube.apply import covers
 from inferencecache.kube.cache import Cache
 from inferencecache.kube.client import Client
+from inferencecache.kube.drift import covers
 from inferencecache.kube.envtest import install_crds
 from inferencecache.kube.events import EVENTS
 from inferencecache.kube.kinds import DaemonSet, Deployment, Pod, Service

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inferencecache.kube.apply import ChildConflict, abandoned, apply_child, covers, stray
+from inferencecache.kube.apply import ChildConflict, apply_child
+from inferencecache.kube.drift import abandoned, covers, stray
 from inferencecache.kube.errors import NotFound
 from inferencecache.kube.kinds import Deployment, ObjectMeta
 from inferencecache.kube.resource import Key
