@@ -33,10 +33,10 @@ from inferencecache.adapters.registry import Settings, load_adapters
 from inferencecache.api.cachebackend import CacheBackend
 from inferencecache.kube.store import Store
 from inferencecache.webhooks.app import POD_PATH, create_app
-from inferencecache.webhooks.decisions import UnwiredMemo
 from inferencecache.webhooks.handlers import Handlers
 from inferencecache.webhooks.selection import InformedBackends
 from inferencecache.webhooks.server import WebhookServer
+from inferencecache.webhooks.unwired import UnwiredMemo
 
 BATCH: Final = 50
 ELSEWHERE: Final = (10, 1000)

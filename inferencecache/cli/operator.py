@@ -32,12 +32,12 @@ from inferencecache.kube.leader import LeaderElection
 from inferencecache.kube.manager import Manager, Options
 from inferencecache.kube.resource import Key
 from inferencecache.webhooks.app import create_app
-from inferencecache.webhooks.decisions import UnwiredMemo
 from inferencecache.webhooks.handlers import Handlers
 from inferencecache.webhooks.kvcache import LivePools, PoolHandlers
 from inferencecache.webhooks.kvcache_injection.handlers import LiveChains, PoolInjection
 from inferencecache.webhooks.selection import BackendReader, InformedBackends, LiveSiblings, NoBackends
 from inferencecache.webhooks.server import WebhookServer
+from inferencecache.webhooks.unwired import UnwiredMemo
 
 FIELD_MANAGER = "inferencecache-controller"
 LEASE = "inference-cache-controller-leader-lock"

@@ -16,7 +16,6 @@ from inferencecache.api.cachetenant import CacheTenant
 from inferencecache.api.defaulting import default_cache_backend
 from inferencecache.api.model import CustomObject, DecodeError
 from inferencecache.kube.errors import ApiError, KubeError
-from inferencecache.webhooks.decisions import UnwiredMemo
 from inferencecache.webhooks.injection import Injection, Outcome, inject
 from inferencecache.webhooks.metrics import POD_ADMISSIONS
 from inferencecache.webhooks.objects import answer_to, new_object, old_object, plain_object, unreadable
@@ -24,6 +23,7 @@ from inferencecache.webhooks.patches import diff
 from inferencecache.webhooks.pods import PodView, UnreadablePod, read_pod
 from inferencecache.webhooks.review import Answer, Handler, Request, allowed, denied
 from inferencecache.webhooks.selection import BackendReader, LookupFailed, SiblingReader
+from inferencecache.webhooks.unwired import UnwiredMemo
 from inferencecache.webhooks.validation import (
     needs_tenant_siblings,
     validate_cache_backend,

@@ -16,7 +16,7 @@ from inferencecache.kube.events import EventRecorder
 from inferencecache.kube.informer import Change
 from inferencecache.kube.kinds import Pod, PodMeta, PodStatus
 from inferencecache.kube.resource import Key
-from inferencecache.webhooks.decisions import UnwiredMemo
+from inferencecache.webhooks.unwired import UnwiredMemo
 from tests.unit.controllers.backends import backend
 
 BY, UID = "inferencecache.io/injected-by", "inferencecache.io/injected-by-uid"

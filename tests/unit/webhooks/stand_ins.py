@@ -12,8 +12,8 @@ from inferencecache.adapters.registry import RuntimeRegistry, Settings, load_ada
 from inferencecache.api.cachebackend import CacheBackend
 from inferencecache.api.defaulting import default_cache_backend
 from inferencecache.api.schema import apply_defaults
-from inferencecache.webhooks.decisions import UnwiredMemo
 from inferencecache.webhooks.handlers import Handlers
+from inferencecache.webhooks.unwired import UnwiredMemo
 
 SETTINGS = Settings(
     kvevent_subscriber_image="registry.example.net/kv/subscriber:2.3.1",

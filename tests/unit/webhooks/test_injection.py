@@ -10,8 +10,8 @@ from prometheus_client import REGISTRY
 
 from inferencecache.adapters.registry import RuntimeRegistry, Settings, load_adapters
 from inferencecache.webhooks.app import create_app
-from inferencecache.webhooks.decisions import UnwiredMemo
 from inferencecache.webhooks.handlers import Handlers
+from inferencecache.webhooks.unwired import UnwiredMemo
 from tests.unit.api.broken_rules import ANSWERED, GOOD_BACKENDS
 from tests.unit.webhooks.reviews import POD_PATH, ask, message_of, patched
 from tests.unit.webhooks.stand_ins import SETTINGS, Cluster, backend_from, handlers

@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import Any
 
 from inferencecache.kube.kinds import Pod, PodMeta
-from inferencecache.webhooks.decisions import UnwiredMemo
+from inferencecache.webhooks.unwired import UnwiredMemo
 
 
 def _note(memo: UnwiredMemo, name: str = "", generate_name: str = "", message: str = "why", **labels: str) -> None:
