@@ -227,7 +227,6 @@ def controller(
             kubeconfig=kubeconfig,
             metrics_bind_address=metrics_bind_address,
             metrics_secure=metrics_secure,
-            enable_http2=enable_http2,
             health_probe_bind_address=health_probe_bind_address,
             webhook_port=webhook_port,
             webhook_cert_dir=Path(webhook_cert_dir) if webhook_cert_dir else CERT_DIR,

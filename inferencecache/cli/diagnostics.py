@@ -1,4 +1,4 @@
-"""What `doctor` and `explain` share: how they reach the cluster, and an exit code of their own for not having run.
+"""What the commands that look at a cluster share: how they reach it, and an exit code of their own for not having run.
 
 A script that reads exit codes must be able to tell a finding from a command that never looked, so whatever ends these
 commands before there is a result is one sentence on stderr and exit 3, a wrong flag included.

@@ -9,7 +9,6 @@ import shutil
 import subprocess
 import sys
 import time
-import urllib.error
 import urllib.request
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
@@ -81,5 +80,5 @@ def answers(url: str) -> bool:
     try:
         with opener.open(url, timeout=2) as answer:
             return bool(answer.status == 200)
-    except (OSError, urllib.error.URLError):
+    except OSError:
         return False

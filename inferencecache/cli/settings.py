@@ -22,8 +22,8 @@ BACKEND_IMAGE = "gpustack/mirrored-mooncake:0.3.13.post1-cpu"
 # The name alone: `tempfile` looks for a folder it can write to, which a read-only container need not have.
 CERT_DIR = Path(os.environ.get("TMPDIR") or "/tmp") / "k8s-webhook-server" / "serving-certs"
 
-_BACKEND_IMAGE_SEED = "GPUSTACK_KV_CACHE_BACKEND_IMAGE"
-_DTYPE_OWNED_SEED = "GPUSTACK_MODEL_DEPLOYMENT_KV_CACHE_DTYPE_OWNED"
+_BACKEND_IMAGE_VARIABLE = "GPUSTACK_KV_CACHE_BACKEND_IMAGE"
+_DTYPE_OWNED_VARIABLE = "GPUSTACK_MODEL_DEPLOYMENT_KV_CACHE_DTYPE_OWNED"
 _FALSE = frozenset({"0", "f", "F", "false", "FALSE", "False"})
 _SERVICE_ACCOUNT_NAMESPACE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 
@@ -50,14 +50,13 @@ class ControllerSettings:
 
     The three server URLs and the two intervals belong to the cache server's clients: `server_probe_url` is read by
     the functional probe, `server_snapshot_url` and `cacheindex_refresh_interval` by the CacheIndex poller,
-    `server_policy_url` and `cachepolicy_push_interval` by the policy push. They are checked here whether or not those
-    loops run, so that a command line that starts today starts the same way when they do.
+    `server_policy_url` and `cachepolicy_push_interval` by the policy push. They are checked also where the half that
+    they belong to is off, so that a command line that starts without it starts with it, too.
     """
 
     kubeconfig: str = ""
     metrics_bind_address: str = ":8080"
     metrics_secure: bool = False
-    enable_http2: bool = False
     health_probe_bind_address: str = ":8081"
     webhook_port: int = 9443
     webhook_cert_dir: Path = CERT_DIR
@@ -128,11 +127,11 @@ class ControllerSettings:
     @property
     def backend_image(self) -> str:
         """The image of stores that name none: the flag, else the environment, else the product's (spec 10 §13)."""
-        return self.kv_cache_backend_image or os.environ.get(_BACKEND_IMAGE_SEED, "") or BACKEND_IMAGE
+        return self.kv_cache_backend_image or os.environ.get(_BACKEND_IMAGE_VARIABLE, "") or BACKEND_IMAGE
 
     @property
     def dtype_owned(self) -> bool:
         """Whether Bindings own the dtype of engines: the flag, else the environment; unreadable counts as yes."""
         if self.kv_cache_dtype_owned is not None:
             return self.kv_cache_dtype_owned
-        return os.environ.get(_DTYPE_OWNED_SEED, "").strip() not in _FALSE
+        return os.environ.get(_DTYPE_OWNED_VARIABLE, "").strip() not in _FALSE
