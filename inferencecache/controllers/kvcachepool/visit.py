@@ -20,7 +20,7 @@ from typing import Final
 from inferencecache.api import kvcache as k
 from inferencecache.api.kvcachebackend import KVCacheBackend
 from inferencecache.api.kvcachepoolbinding import KVCachePoolBinding
-from inferencecache.api.stored import StoredBinding
+from inferencecache.api.stored import StoredBinding, StoredPool
 from inferencecache.controllers.kvcachepool.documents import to_start_from
 from inferencecache.controllers.kvcachepool.masters import Answer, Master, Question
 from inferencecache.controllers.kvcachepool.policy_file import PolicyFiles
@@ -98,7 +98,8 @@ class Visitor:
         todo = replace(whole, puts=whole.puts[:ENTRIES_A_PASS])
         more = todo != whole
         await self._look_at([snapshot.claims[domain][0] for domain, _ in todo.puts], checked)
-        await self._look_for({name: snapshot.missing[name] for name in todo.deletes if name in snapshot.missing})
+        missing = {name: snapshot.missing[name] for name in todo.deletes if name in snapshot.missing}
+        await self._look_for(missing, snapshot, backend.metadata.name)
         outcome = await settle(admin, reading, todo)
         gone = _gone(snapshot, reading, outcome)
         findings = Findings(outcome=outcome, gone=gone, more=more)
@@ -119,13 +120,26 @@ class Visitor:
             if live is None or not same or live.releasing or not has_finalizer(live, k.FINALIZER):
                 raise MovedOn
 
-    async def _look_for(self, missing: Mapping[str, Key]) -> None:
-        """Raises `MovedOn` if a Binding that was not seen is there after all, and claims its domain."""
+    async def _look_for(self, missing: Mapping[str, Key], snapshot: Snapshot, backend: str) -> None:
+        """Raises `MovedOn` if a Binding that was not seen is there after all, and claims its domain on this master.
+
+        Another one of its name may have been seen: on a pool that takes it no more, or that is of no concern here.
+        """
+        seen = {one.metadata.uid for one in snapshot.all_bindings}
         found = await self._live(missing.values())
         for domain, key in missing.items():
             live = found[key]
-            if live is not None and live.spec.domain.name == domain:
+            if live is None or live.spec.domain.name != domain or live.metadata.uid in seen:
+                continue
+            if live.pool in snapshot.pools or await self._publishes(live.pool, backend):
                 raise MovedOn
+
+    async def _publishes(self, pool: str, backend: str) -> bool:
+        try:
+            live = await self.client.get(StoredPool, Key("", pool))
+        except NotFound:
+            return False
+        return backend in live.spec.backends
 
     async def _live(self, keys: Iterable[Key]) -> Mapping[Key, KVCachePoolBinding | None]:
         """Bindings as the API server has them."""

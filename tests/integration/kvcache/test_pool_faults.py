@@ -453,3 +453,39 @@ async def passed(driven: Driven, pool: Key, master: Master) -> dict[str, int]:
     """What a master's ledger has after a pass."""
     await driven.reconciler.reconcile(pool)
     return await requested(master)
+
+
+@pytest.mark.parametrize("elsewhere", ["missing", "of-another-master"])
+async def test_a_binding_made_anew_on_another_pool_leaves_its_old_entry_and_holds_up_nobody(
+    world: World, master: Master, elsewhere: str
+) -> None:
+    await world.backend(admin=master.admin)
+    await world.backend("other", admin=None)
+    pool = await world.pool()
+    await world.pool("of-another-master", backend="other")
+    binding = await world.binding("one", domain="alpha")
+    async with operator(world):
+        await eventually(lambda: world.status(KVCachePool, pool), lambda seen: len(seen.get("domains", ())) == 1)
+    await world.force_away(KVCachePoolBinding, binding)
+    await world.binding("one", domain="alpha", pool=elsewhere)
+    await world.binding("two", domain="beta")
+    async with operator(world):
+        await eventually(holds(master, {"beta": 16 * MIB}), bool)
+
+
+async def test_a_binding_that_came_late_to_a_leaving_pool_holds_up_no_sibling(world: World, master: Master) -> None:
+    await world.backend(admin=master.admin)
+    leaving = await world.pool("leaving")
+    await world.pool()
+    binding = await world.binding("one", domain="alpha", pool="leaving")
+    kept = await world.binding("kept", domain="kept", pool="leaving")
+    async with operator(world):
+        await eventually(lambda: world.status(KVCachePool, leaving), lambda seen: len(seen.get("domains", ())) == 2)
+    await world.use(kept, "llm")
+    await world.delete(KVCachePoolBinding, kept)
+    await world.delete(KVCachePool, leaving)
+    await world.force_away(KVCachePoolBinding, binding)
+    await world.binding("one", domain="alpha", pool="leaving")
+    await world.binding("two", domain="beta")
+    async with operator(world):
+        await eventually(holds(master, {"beta": 16 * MIB, "kept": 16 * MIB}), bool)
