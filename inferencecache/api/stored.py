@@ -1,4 +1,4 @@
-"""Pools and Bindings as they are stored, of which a part may be unreadable: the rest still says whom they concern.
+"""Backends, pools and Bindings as they are stored: where a part cannot be read, the rest still says whom they concern.
 
 What was stored while no webhook looked can fit the schema and still be no value: `1e101` is spelled like a quantity.
 Whoever decides about *other* objects by a list must neither pass over such an object nor stop because of it. So these
@@ -11,12 +11,14 @@ A figure of the status that cannot be read is no flaw: this operator writes it a
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final, Self
+from types import UnionType
+from typing import Any, Final, Self, Union, get_args, get_origin
 
 import msgspec
 from pydantic import PrivateAttr, ValidationError
 
 from inferencecache.api.kvcache import UsedBy
+from inferencecache.api.kvcachebackend import KVCacheBackend
 from inferencecache.api.kvcachepool import KVCachePool
 from inferencecache.api.kvcachepoolbinding import KVCachePoolBinding
 from inferencecache.api.model import CustomObject, Model, plain
@@ -84,6 +86,10 @@ class StoredBinding(_Stored, KVCachePoolBinding):
         return super()._matters(path) or path in {"status", "status.usedBy"}
 
 
+class StoredBackend(_Stored, KVCacheBackend):
+    """A backend, for those who only ask where its master is; nothing may be rendered from one with a flaw."""
+
+
 class StoredPool(_Stored, KVCachePool):
     """A pool. One without a readable backend is served by none."""
 
@@ -100,8 +106,8 @@ def readable(kind: type[Model], raw: Mapping[str, Any], at: str = "") -> tuple[d
         try:
             kind.model_validate({alias: value})
         except ValidationError as error:
-            inner = field.annotation
-            if isinstance(inner, type) and issubclass(inner, Model) and isinstance(value, dict):
+            inner = _model_in(field.annotation)
+            if inner is not None and isinstance(value, dict):
                 rest[alias], deeper = readable(inner, value, f"{path}.")
                 complaints |= deeper
             else:
@@ -109,6 +115,12 @@ def readable(kind: type[Model], raw: Mapping[str, Any], at: str = "") -> tuple[d
         else:
             rest[alias] = value
     return rest, complaints
+
+
+def _model_in(annotation: Any) -> type[Model] | None:
+    """The model that a field holds, if it holds one, or one or nothing."""
+    kinds = get_args(annotation) if get_origin(annotation) in (Union, UnionType) else (annotation,)
+    return next((kind for kind in kinds if isinstance(kind, type) and issubclass(kind, Model)), None)
 
 
 def _object_in(data: str | bytes | bytearray) -> dict[str, Any]:

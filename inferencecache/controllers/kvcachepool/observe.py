@@ -14,7 +14,7 @@ from typing import Final
 from inferencecache.api.kvcachebackend import KVCacheBackend
 from inferencecache.api.kvcachepool import KVCachePool
 from inferencecache.api.kvcachepoolbinding import KVCachePoolBinding
-from inferencecache.api.stored import StoredBinding, StoredPool
+from inferencecache.api.stored import StoredBackend, StoredBinding, StoredPool
 from inferencecache.controllers.kvcachepool.snapshot import Snapshot
 from inferencecache.kube.cache import Cache
 from inferencecache.kube.client import Client
@@ -71,13 +71,13 @@ class Surroundings:
         return self.pools.get(key) is None and await self._absent(StoredPool, key)
 
     async def backend(self, name: str) -> KVCacheBackend | None:
-        """The backend; None if there is none."""
+        """The backend; None if there is none. Its master is served, whatever else of it cannot be read."""
         key = Key("", name)
         found = self.backends.get(key)
         if found is not None:
             return found
         try:
-            return await self._client.get(KVCacheBackend, key)
+            return await self._client.get(StoredBackend, key)
         except NotFound:
             return None
 

@@ -6,8 +6,10 @@ import asyncio
 
 import pytest
 
+from inferencecache.api.kvcachebackend import KVCacheBackend
 from inferencecache.api.kvcachepool import KVCachePool
 from inferencecache.api.kvcachepoolbinding import KVCachePoolBinding
+from inferencecache.kube.resource import Key
 from tests.integration.kube.waiting import eventually
 from tests.integration.kvcache.pool_world import MIB, World, holds, operator
 from tests.mooncake import Master, Store
@@ -33,6 +35,23 @@ async def test_a_binding_that_cannot_be_read_holds_its_own_pool_and_no_other(wor
         assert f"mend or delete them: {broken} (spec.quota.ceiling: '{UNREADABLE}' is not a quantity" in told
         await world.delete(KVCachePoolBinding, broken)
         await world.gone(KVCachePool, own)
+
+
+async def test_the_master_of_a_backend_that_cannot_be_read_is_served_on(world: World, master: Master) -> None:
+    name = await world.backend(admin=master.admin, managed=True)
+    pool = await world.pool()
+    binding = await world.binding("one", domain="alpha")
+    async with operator(world):
+        await eventually(holds(master, {"alpha": 16 * MIB}), bool)
+        members = [{"nodeSelector": {"a": "b"}, "medium": "DRAM", "capacityPerMember": UNREADABLE}]
+        spec = {"spec": {"connection": {"managed": {"members": members}}}}
+        await world.client.patch(KVCacheBackend.resource, Key("", name), spec)
+        await world.ceiling(binding, "8Mi")
+        await eventually(holds(master, {"alpha": 8 * MIB}), bool)
+        await world.delete(KVCachePoolBinding, binding)
+        await world.delete(KVCachePool, pool)
+        await world.gone(KVCachePool, pool)
+    assert await world.users() == []
 
 
 async def test_a_pool_whose_total_cannot_be_read_is_served_and_goes_like_any_other(

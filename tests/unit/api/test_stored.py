@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from inferencecache.api.kvcachepoolbinding import KVCachePoolBinding
-from inferencecache.api.stored import UNKNOWN_USER, StoredBinding, StoredPool
+from inferencecache.api.stored import UNKNOWN_USER, StoredBackend, StoredBinding, StoredPool
 
 WHOLE: dict[str, Any] = {
     "metadata": {"name": "x", "namespace": "team", "uid": "u", "finalizers": ["f"]},
@@ -94,6 +94,18 @@ def test_a_pool_keeps_its_backends_when_its_total_cannot_be_read() -> None:
     found = StoredPool.model_validate_json(json.dumps({"metadata": {"name": "p"}, "spec": spec}))
     assert found.backend == "store"
     assert found.flaw.startswith("spec.quota.total: '1e1.5' is no")
+
+
+def test_a_backend_still_says_where_its_master_is_and_whether_that_keeps_a_ledger() -> None:
+    member = {"nodeSelector": {"a": "b"}, "medium": "DRAM", "capacityPerMember": "1e101"}
+    document = {
+        "metadata": {"name": "store"},
+        "spec": {"connection": {"managed": {"leader": {"multiTenancy": False}, "members": [member]}}},
+        "status": {"endpoints": [{"name": "Admin", "address": "leader:9003"}]},
+    }
+    found = StoredBackend.model_validate_json(json.dumps(document))
+    assert found.flaw.startswith("spec.connection.managed.members: '1e101' is no")
+    assert (found.multi_tenant, found.address("Admin")) == (False, "leader:9003")
 
 
 ANYTHING = st.recursive(
