@@ -5,7 +5,6 @@ Cluster-scoped names carry the test's namespace, in which the operator under tes
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
@@ -21,9 +20,10 @@ from inferencecache.controllers.mooncake.admin import AdminClient, MooncakeClien
 from inferencecache.kube.client import Client
 from inferencecache.kube.errors import NotFound
 from inferencecache.kube.kinds import DaemonSet, Deployment, Pod
-from inferencecache.kube.manager import Manager, Options
+from inferencecache.kube.manager import Manager
 from inferencecache.kube.resource import Key, Kind, Manifest, path_of
 from tests.integration.kube.waiting import eventually
+from tests.integration.operating import quiet_manager, running
 
 API = "worker.gpustack.ai/v1"
 IMAGE = "store:1"
@@ -256,16 +256,11 @@ async def operating(
     client: Client, namespace: str, masters: MooncakeClients, *, interval: timedelta = LOOK_AGAIN
 ) -> AsyncIterator[Manager]:
     """The controller of backends, with nothing beside it."""
-    manager = Manager(client, options=Options(metrics_address="0", health_address="0", handle_signals=False))
+    manager = quiet_manager(client)
     manager.add(masters.run, name="masters")
     kvcachebackend.register(manager, namespace=namespace, image=IMAGE, masters=masters, interval=interval)
-    running = asyncio.create_task(manager.run())
-    await manager.wait_started()
-    try:
+    async with running(manager):
         yield manager
-    finally:
-        manager.stop()
-        await running
 
 
 def counting(client: Client) -> Counting:

@@ -30,9 +30,10 @@ from inferencecache.kube.client import Client
 from inferencecache.kube.errors import NotFound
 from inferencecache.kube.informer import Informer
 from inferencecache.kube.kinds import ConfigMap
-from inferencecache.kube.manager import Manager, Options
+from inferencecache.kube.manager import Manager
 from inferencecache.kube.resource import Key, Kind, Manifest
 from tests.integration.kube.waiting import eventually
+from tests.integration.operating import operator_client, quiet_manager, running
 from tests.mooncake import Master
 
 API = "worker.gpustack.ai/v1"
@@ -262,20 +263,14 @@ async def operator(
     shared_for: timedelta = timedelta(),
 ) -> AsyncIterator[Manager]:
     """The controller, which looks again soon and shares nothing unless it is told to."""
-    own = client or Client(world.client.connection, field_manager="inferencecache-controller")
-    manager = Manager(own, options=Options(metrics_address="0", health_address="0", handle_signals=False))
+    manager = quiet_manager(client or operator_client(world.client))
     masters = masters or MooncakeClients()
     manager.add(masters.run, name="mooncake-clients")
     kvcachepool.register(
         manager, namespace=world.namespace, masters=masters, reobserved=look_again, shared_for=shared_for
     )
-    running = asyncio.create_task(manager.run())
-    await manager.wait_started()
-    try:
+    async with running(manager):
         yield manager
-    finally:
-        manager.stop()
-        await running
 
 
 class Driven:

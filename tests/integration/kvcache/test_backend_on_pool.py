@@ -25,12 +25,12 @@ from inferencecache.kube.connection import connect
 from inferencecache.kube.envtest import ControlPlane, install_crds
 from inferencecache.kube.errors import TransportError
 from inferencecache.kube.kinds import Deployment, Service
-from inferencecache.kube.manager import Manager, Options
 from inferencecache.kube.resource import Key, Manifest
 from inferencecache.webhooks.injection import Outcome, inject
 from inferencecache.webhooks.pods import view_of
 from tests.integration.kube.waiting import eventually
 from tests.integration.kvcache.pool_world import MIB, World, operator
+from tests.integration.operating import quiet_manager, running
 from tests.integration.operator_process import condition, find, stays
 from tests.mooncake import Master, Store
 
@@ -44,15 +44,10 @@ def ours(client: Client) -> Client:
 @asynccontextmanager
 async def backends_of(client: Client) -> AsyncIterator[None]:
     """The half of CacheBackends, by a client of its own."""
-    manager = Manager(client, options=Options(metrics_address="0", health_address="0", handle_signals=False))
+    manager = quiet_manager(client)
     register(manager, registries=load_adapters())
-    running = asyncio.create_task(manager.run())
-    await manager.wait_started()
-    try:
+    async with running(manager):
         yield
-    finally:
-        manager.stop()
-        await running
 
 
 @pytest.fixture
