@@ -70,16 +70,17 @@ POOL: Final[dict[str, tuple[Row, ...]]] = {
         Row(
             "False",
             r.OVERSUBSCRIBED,
-            "they do not; the pool serves, and every grant may be cut in proportion to its ceiling",
-            "nothing, if that is meant; else lower ceilings, or raise the total",
+            "they do not, or the total cannot be read; the pool serves, and every grant may be cut in proportion to "
+            "its ceiling",
+            "nothing, if that is meant; else lower ceilings, or raise or mend the total",
         ),
     ),
     k.RELEASABLE: (
         Row(
             "False",
             r.HELD_BY_BINDINGS,
-            "the deletion waits for the Bindings of the pool",
-            "delete the Bindings that the message names",
+            "the deletion waits for the Bindings of the pool, or for one of which nobody can read whose it is",
+            "delete the Bindings that the message names; mend those that cannot be read",
         ),
         Row(
             "False",
@@ -108,8 +109,8 @@ BINDING: Final[dict[str, tuple[Row, ...]]] = {
         Row(
             "False",
             r.MASTER_NOT_SCRAPED,
-            "the master could not be read; the figures are those of the last time",
-            "see the conditions of the pool",
+            "the master could not be read, or this Binding cannot be served; its figures and quota are the last ones",
+            "see the conditions of the pool; mend the Binding if the message is about it",
         ),
     ),
     k.QUOTA_GRANTED: (
