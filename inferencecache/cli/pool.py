@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
+from collections.abc import Sequence
 from datetime import timedelta
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -71,7 +72,7 @@ async def _shown(client: Client, names: tuple[str, ...], output: PoolOutput, wat
     from rich.text import Text
 
     console = Console()
-    shown = Group(*map(drawn, await _views(client, names)))
+    shown = together(await _views(client, names))
     if not watch:
         console.print(shown)
         return
@@ -79,7 +80,7 @@ async def _shown(client: Client, names: tuple[str, ...], output: PoolOutput, wat
         while True:
             await asyncio.sleep(interval.total_seconds())
             try:
-                shown = Group(*map(drawn, await _views(client, names)))
+                shown = together(await _views(client, names))
             except _Unseen as why:
                 live.update(Group(shown, Text(f"not up to date: {why}", style="red")), refresh=True)
             else:
@@ -103,6 +104,14 @@ async def _views(client: Client, names: tuple[str, ...]) -> list[PoolView]:
     if missing:
         raise _Unseen(f"there is no KVCachePool {', '.join(missing)}; there are: {', '.join(sorted(known)) or 'none'}")
     return [pool_view(known[name], bindings.items) for name in names or sorted(known)]
+
+
+def together(views: Sequence[PoolView]) -> RenderableType:
+    """The pools one below the other, or that there are none."""
+    from rich.console import Group
+    from rich.text import Text
+
+    return Group(*map(drawn, views)) if views else Text("there is no KVCachePool", style="dim")
 
 
 def drawn(view: PoolView) -> RenderableType:
