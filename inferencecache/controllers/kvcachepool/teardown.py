@@ -143,11 +143,13 @@ class Teardown:
         if not others:
             return
         used = [one for one in others if one.metadata.deletion_timestamp is not None and one.pool]
-        await self._tell(used, lambda one: used_status(one, self.now))
+        untold = await self.writer.tell_bindings(used, lambda one: used_status(one, self.now))
         # The quota of none of these was ever written, and while the pool goes none is.
         late = [one for one in others if one.pool and one not in used and not has_finalizer(one, k.FINALIZER)]
-        await self._tell(late, self._too_late)
-        raise Held(r.HELD_BY_BINDINGS, _still_bound(others), wakes=all(one.pool for one in others))
+        untold = await self.writer.tell_bindings(late, self._too_late) or untold
+        # The pool says so, whatever a Binding takes; who could not be told is told by the clock.
+        wakes = untold is None and all(one.pool for one in others)
+        raise Held(r.HELD_BY_BINDINGS, _still_bound(others), wakes=wakes)
 
     def _too_late(self, binding: KVCachePoolBinding) -> dict[str, Any]:
         why = (

@@ -86,6 +86,20 @@ async def test_a_pool_that_takes_no_finalizer_keeps_its_sibling_from_nothing(poo
             await all_ready(pools, "pool", "sibling")
 
 
+async def test_a_pool_says_what_holds_it_though_a_binding_takes_no_status(pools: World, master: Master) -> None:
+    (pool,) = (key for kind, key in pools.made if kind is KVCachePool and key.name == pools.named("pool"))
+    (refusing,) = (key for kind, key in pools.made if key.name == "refusing")
+    async with operator(pools):
+        await eventually(holds(master, dict.fromkeys(("pool", "sibling", "gamma"), 16 * MIB)), bool)
+    await pools.use(refusing, "llm")
+    await pools.delete(KVCachePoolBinding, refusing)
+    await pools.delete(KVCachePool, pool)
+    async with operator(pools, client=refused(pools, "/refusing/status")):
+        await pools.says(KVCachePool, pool, Releasable=("False", "HeldByBindings"))
+    async with operator(pools):
+        await pools.says(KVCachePoolBinding, refusing, Releasable=("False", "HeldByWorkloads"))
+
+
 async def test_a_binding_that_keeps_its_finalizer_keeps_no_other_from_leaving(pools: World, master: Master) -> None:
     bindings = [key for kind, key in pools.made if kind is KVCachePoolBinding]
     async with operator(pools):
