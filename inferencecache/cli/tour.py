@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import shutil
 import signal
 import time
 from collections.abc import Awaitable, Callable
@@ -22,7 +23,7 @@ from inferencecache.cli.processes import ProcessError
 from inferencecache.cli.trial import Trial, TrialError, trial
 from inferencecache.controllers.cachebackend.reasons import ROLLOUT_IN_PROGRESS
 from inferencecache.kube.client import Client
-from inferencecache.kube.envtest import ControlPlane, ControlPlaneError
+from inferencecache.kube.envtest import ControlPlane, ControlPlaneError, find_binaries
 from inferencecache.kube.errors import KubeError, NotFound
 from inferencecache.kube.kinds import Deployment, Pod, Service
 from inferencecache.kube.resource import Key, Manifest, path_of
@@ -245,6 +246,11 @@ def _step(console: Console, text: str) -> None:
     console.print(f"\n▶ {text}", style="bold", markup=False, highlight=False)
 
 
+def _kubectl() -> str:
+    """How to call kubectl: by its name, or where it is not on the PATH, beside the control plane's binaries."""
+    return "kubectl" if shutil.which("kubectl") else str(find_binaries() / "kubectl")
+
+
 def _invite(console: Console, running: Trial, engine_: Engine, lookup: Manifest, stay: bool) -> None:
     if not stay:
         return
@@ -253,7 +259,7 @@ def _invite(console: Console, running: Trial, engine_: Engine, lookup: Manifest,
     _step(console, "Your turn")
     lines = (
         f"export KUBECONFIG={running.kubeconfig}",
-        f"kubectl -n {_NAMESPACE} get cachebackends,deployments,services,pods",
+        f"{_kubectl()} -n {_NAMESPACE} get cachebackends,deployments,services,pods",
         f"curl -s {running.server_http}/v1/lookup-route -d @{question}",
         f"""curl -s {engine_.http}/v1/completions -d '{{"prompt": "{_PROMPT}"}}'""",
         f"what the processes say: {running.folder}/*.log",
