@@ -17,9 +17,6 @@ from inferencecache.wire.events import BlockStored, Event
 MAX_TOKENS: Final = 2**31 - 1
 """Of a prefix, as the wire to the index can count no more."""
 
-_WHICH: Final = 3
-"""How many of an event's fields say which blocks it is about: their hashes, the one before them, and their tokens."""
-
 
 class BlockRun:
     """The blocks of an event, which are all plain, and of those that follow it.
