@@ -22,7 +22,7 @@ from inferencecache.server import affinity
 from inferencecache.server.clock import Clock
 from inferencecache.server.faults import Faults
 from inferencecache.server.index import RESERVED_TENANT, Code, Outcome, PrefixIndex, Query, ReplicaScore, Scope
-from inferencecache.server.index.turns import at_once, slices
+from inferencecache.server.index.turns import SLICE
 from inferencecache.server.inputs import FailedOpen, Inputs, Job, Resolved, Tokenizer, resolve
 from inferencecache.server.metrics import ServerMetrics
 from inferencecache.server.policy import PolicyStore, TenantPolicy
@@ -40,6 +40,7 @@ TOKENIZATION_SECONDS: Final = 5.0
 
 _MAX_INT32: Final = 2**31 - 1
 _TIERS: Final = (1, 2, 3)
+_PREFIX_MATCH: Final = Code.PREFIX_MATCH.value
 
 
 class Call(Protocol):
@@ -176,7 +177,9 @@ class LookupService:
         if self._index.takes_turns(query):
             return self._answer_in_turns(attempt, query, inputs, short=short)
         outcome = self._index.match(query, self._wall_us())
-        return at_once(self._conclude(attempt, query, outcome, inputs, short=short))
+        reply, scores = self._conclude(attempt, query, outcome, inputs, short=short)
+        self._name(reply, scores, attempt, query)
+        return reply
 
     async def _answer_in_turns(
         self, attempt: _Attempt, query: Query, inputs: Inputs, *, short: bool
@@ -185,7 +188,11 @@ class LookupService:
 
         def turns() -> Generator[None, None, LookupRouteResponse]:
             outcome = yield from self._index.match_in_turns(query, self._wall_us())
-            return (yield from self._conclude(attempt, query, outcome, inputs, short=short))
+            reply, scores = self._conclude(attempt, query, outcome, inputs, short=short)
+            for start in range(0, len(scores), SLICE):
+                yield
+                self._name(reply, scores[start : start + SLICE], attempt, query)
+            return reply
 
         work = turns()
         while not self._expired(attempt.deadline):
@@ -199,11 +206,11 @@ class LookupService:
 
     def _conclude(
         self, attempt: _Attempt, query: Query, outcome: Outcome, inputs: Inputs, *, short: bool
-    ) -> Generator[None, None, LookupRouteResponse]:
-        """Steps 11 to 16; in turns where replicas are many."""
+    ) -> tuple[LookupRouteResponse, Sequence[ReplicaScore]]:
+        """Steps 11 to 15: the reply, and the replicas that are to be named in it."""
         request, _, _, policy, deadline = attempt
         if self._expired(deadline):
-            return _reply(TIMEOUT, inputs.echo)
+            return _reply(TIMEOUT, inputs.echo), ()
         code, scores = _weighed(outcome, policy, short=short)
         reply = _reply(code.value, inputs.echo, request.adapter_id)
         if code is Code.NONE:
@@ -211,21 +218,23 @@ class LookupService:
             if policy.affinity and (replica := self._affine(attempt, query, inputs.affinity_digest)) is not None:
                 reply.reason_code = AFFINITY_HINT
                 reply.replica_scores.add(replica_id=replica)
-            return reply
-        for pause, some in slices(scores):
-            if pause:
-                yield
-            if code is Code.PREFIX_MATCH and policy.lfu:
-                self._index.credit(query, some)
-            for score in some:
-                reply.replica_scores.add(
-                    replica_id=score.replica_id,
-                    score=score.score,
-                    matched_tokens=min(score.matched_tokens, _MAX_INT32),
-                    estimated_cache_hit_prob=score.hit_probability,
-                    tier=score.tier if score.tier in _TIERS else 0,
-                )
-        return reply
+            return reply, ()
+        return reply, scores
+
+    def _name(
+        self, reply: LookupRouteResponse, scores: Sequence[ReplicaScore], attempt: _Attempt, query: Query
+    ) -> None:
+        """Step 16: name replicas, and count a match where the tenant's policy goes by use."""
+        if attempt.policy.lfu and reply.reason_code == _PREFIX_MATCH:
+            self._index.credit(query, scores)
+        for score in scores:
+            reply.replica_scores.add(
+                replica_id=score.replica_id,
+                score=score.score,
+                matched_tokens=min(score.matched_tokens, _MAX_INT32),
+                estimated_cache_hit_prob=score.hit_probability,
+                tier=score.tier if score.tier in _TIERS else 0,
+            )
 
     def _affine(self, attempt: _Attempt, query: Query, digest: bytes) -> str | None:
         """The replica of §6.8. A request whose arrays contradict each other has no seed to trust, even where they are

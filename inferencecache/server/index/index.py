@@ -40,10 +40,10 @@ from inferencecache.server.index.model import (
 )
 from inferencecache.server.index.oldest_first import OldestFirst
 from inferencecache.server.index.partition import Change, Lane, Partition, Remains
-from inferencecache.server.index.ranking import Found, Moment, Ranker
+from inferencecache.server.index.ranking import Found, Moment, Ranker, Rivals, best_first
 from inferencecache.server.index.recency import Recency
-from inferencecache.server.index.tree import ModelNode, Tree
-from inferencecache.server.index.turns import SLICE, at_once
+from inferencecache.server.index.tree import ModelNode, ScopeNode, Tree
+from inferencecache.server.index.turns import SLICE, in_turns
 
 MAX_AHEAD_US: Final = 5_000_000
 
@@ -189,7 +189,24 @@ class PrefixIndex:
         A question by chain is never answered with TENANT_HOT, nor by its `exact` hash: a caller that knows the chain
         learns where it is, or that it is nowhere.
         """
-        return at_once(self._match(query, now_us, in_turns=False))
+        asked = self._asked(query, now_us)
+        if isinstance(asked, Outcome):
+            return asked
+        scope, partition, moment = asked
+        found: list[Found] = []
+        if partition is not None:
+            if query.chain:
+                found = matching.chain(partition, query.chain, query.chain_counts, moment)
+            else:
+                found = matching.exact(partition.lanes.items(), query.exact, moment)
+        stats = scope.model.stats
+        if found:
+            rivals = Rivals.of(found, len(scope.serving), by_depth=bool(query.chain))
+            return Outcome(Code.PREFIX_MATCH, best_first(self._ranker.matches(found, moment, rivals, stats)))
+        if not query.chain:
+            warm = self._ranker.warm(stats.items(), scope.serving, now_us, query.ttft_ms)
+            return self._without_match(query, best_first(warm))
+        return self._without_match(query, [])
 
     def takes_turns(self, query: Query) -> bool:
         """Whether there is so much to compare, or so many replicas, that it should be asked `match_in_turns`."""
@@ -203,34 +220,42 @@ class PrefixIndex:
 
     def match_in_turns(self, query: Query, now_us: int) -> Generator[None, None, Outcome]:
         """As `match`; yields every few milliseconds, and the index may change meanwhile."""
-        return self._match(query, now_us, in_turns=True)
-
-    def _match(self, query: Query, now_us: int, *, in_turns: bool) -> Generator[None, None, Outcome]:
-        scope = self._tree.scope(query.scope)
-        by_chain = bool(query.chain or query.chain_counts)
-        if not all(query.scope) or (by_chain and len(query.chain) != len(query.chain_counts)):
-            return Outcome(Code.NONE, [])
-        if scope is None:
-            return Outcome(self._classify(query.scope), [])
-        partition = scope.partitions.get(query.adapter_id)
-        moment = Moment(now_us, self._rules.ttl_us(query.scope.tenant), query.ttft_ms)
+        asked = self._asked(query, now_us)
+        if isinstance(asked, Outcome):
+            return asked
+        scope, partition, moment = asked
         found: list[Found] = []
         if partition is not None:
-            if not by_chain:
-                found = yield from matching.exact(partition, query.exact, moment)
-            elif in_turns:
+            if query.chain:
                 found = yield from matching.chain_in_turns(partition, query.chain, query.chain_counts, moment)
             else:
-                found = matching.chain(partition, query.chain, query.chain_counts, moment)
+                lanes = list(partition.lanes.items())
+                found = yield from in_turns(lanes, lambda some: matching.exact(some, query.exact, moment))
+        stats = scope.model.stats
         if found:
-            total = len(scope.serving)
-            ranked = self._ranker.matches(found, moment=moment, total=total, by_depth=by_chain, stats=scope.model.stats)
-            return Outcome(Code.PREFIX_MATCH, (yield from ranked))
-        if not by_chain:
-            warm = yield from self._ranker.warm(scope.model.stats, scope.serving, now_us, query.ttft_ms)
-            if warm:
-                return Outcome(Code.TENANT_HOT, warm)
-        return Outcome(self._classify(query.scope), [])
+            rivals = Rivals.of(found, len(scope.serving), by_depth=bool(query.chain))
+            scores = yield from in_turns(found, lambda some: self._ranker.matches(some, moment, rivals, stats))
+            return Outcome(Code.PREFIX_MATCH, best_first(scores))
+        warm: list[ReplicaScore] = []
+        if not query.chain:
+            warm = yield from in_turns(
+                list(stats.items()), lambda some: self._ranker.warm(some, scope.serving, now_us, query.ttft_ms)
+            )
+        return self._without_match(query, best_first(warm))
+
+    def _asked(self, query: Query, now_us: int) -> tuple[ScopeNode, Partition | None, Moment] | Outcome:
+        """Where to look and as of when; or the answer, if there is nothing to look at."""
+        chained = query.chain or query.chain_counts
+        if not all(query.scope) or (chained and len(query.chain) != len(query.chain_counts)):
+            return Outcome(Code.NONE, [])
+        scope = self._tree.scope(query.scope)
+        if scope is None:
+            return self._without_match(query, [])
+        moment = Moment(now_us, self._rules.ttl_us(query.scope.tenant), query.ttft_ms)
+        return scope, scope.partitions.get(query.adapter_id), moment
+
+    def _without_match(self, query: Query, warm: list[ReplicaScore]) -> Outcome:
+        return Outcome(Code.TENANT_HOT, warm) if warm else Outcome(self._classify(query.scope), [])
 
     def credit(self, query: Query, delivered: Sequence[ReplicaScore]) -> None:
         """Count one use of every hold behind a delivered PREFIX_MATCH; for LFU tenants, else nothing is counted."""

@@ -10,15 +10,14 @@ walked in turns, so that other lookups need not wait for it; what changes meanwh
 
 from __future__ import annotations
 
-from collections.abc import Collection, Generator, Sequence
+from collections.abc import Collection, Generator, Iterable, Sequence
 from itertools import accumulate
 from typing import Final
 
-from inferencecache.server.index.partition import Partition
+from inferencecache.server.index.partition import Lane, Partition
 from inferencecache.server.index.ranking import Found, Moment
 from inferencecache.server.index.recency import Recency, first_stamp, seen_us, tier_of
 from inferencecache.server.index.sequences import SHORTEST, WIDTH, pack
-from inferencecache.server.index.turns import slices
 
 TURN: Final = 1 << 14
 """Blocks looked for, counted for each replica: a few milliseconds."""
@@ -83,18 +82,14 @@ def chain_in_turns(
     return found
 
 
-def exact(partition: Partition, prefix_hash: bytes, moment: Moment) -> Generator[None, None, list[Found]]:
-    """The replicas with a fresh hold of one prefix, with the tokens they reported for it; in turns where the partition
-    has many."""
+def exact(lanes: Iterable[tuple[str, Lane]], prefix_hash: bytes, moment: Moment) -> list[Found]:
+    """The replicas with a fresh hold of one prefix, with the tokens they reported for it; `lanes` are by replica."""
     fresh = first_stamp(moment.now_us - moment.ttl_us + 1)
     found = []
-    for pause, some in slices(list(partition.lanes.items())):
-        if pause:
-            yield
-        for replica_id, lane in some:
-            stamp = lane.recency.stamps.get(prefix_hash)
-            if stamp is not None and stamp >= fresh:
-                found.append(Found(replica_id, lane.tokens(prefix_hash), seen_us(stamp), tier_of(stamp), 1))
+    for replica_id, lane in lanes:
+        stamp = lane.recency.stamps.get(prefix_hash)
+        if stamp is not None and stamp >= fresh:
+            found.append(Found(replica_id, lane.tokens(prefix_hash), seen_us(stamp), tier_of(stamp), 1))
     return found
 
 

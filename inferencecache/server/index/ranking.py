@@ -10,21 +10,19 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter, mul
 from typing import Final, NamedTuple
 
 from inferencecache.server.index.model import ReplicaScore
 from inferencecache.server.index.tree import StatsRow
-from inferencecache.server.index.turns import slices
 
 _UNSPECIFIED: Final = 0
 _COLDEST_KNOWN: Final = 3
 
 _by_id = attrgetter("replica_id")
 _by_score = attrgetter("score")
-_by_matched = attrgetter("matched")
 
 
 class Moment(NamedTuple):
@@ -45,13 +43,23 @@ class Found(NamedTuple):
     run: int
 
 
-class _Rivals(NamedTuple):
-    """Whom a match is compared with: the tokens of all that were found, in order, or none; how many they are; and the
-    replicas with any hold in the scope."""
+class Rivals(NamedTuple):
+    """Whom a match is compared with.
+
+    Attributes:
+        depths: the tokens of all that were found, in order; none if nobody holds less than anybody.
+        number: how many were found.
+        total: the replicas with any hold in the scope.
+    """
 
     depths: Sequence[int]
     number: int
     total: int
+
+    @classmethod
+    def of(cls, found: Sequence[Found], total: int, *, by_depth: bool) -> Rivals:
+        """With `by_depth`, only those that hold as many tokens are alternatives (chains); else all that were found."""
+        return cls(sorted([each.matched for each in found]) if by_depth else (), len(found), total)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,30 +73,16 @@ class Ranker:
     tenant_hot_max_age_us: int = 300_000_000
 
     def matches(
-        self, found: Sequence[Found], *, moment: Moment, total: int, by_depth: bool, stats: Mapping[str, StatsRow]
-    ) -> Generator[None, None, list[ReplicaScore]]:
-        """Scores of the replicas that hold a prefix, best first; in turns where they are many.
+        self, found: Sequence[Found], moment: Moment, rivals: Rivals, stats: Mapping[str, StatsRow]
+    ) -> Iterable[ReplicaScore]:
+        """Scores of replicas that hold a prefix: of all that were found, or of some of them.
 
         Args:
             found: what each of them holds; not empty.
             moment: when and under which TTL and SLO.
-            total: the replicas with any hold in the scope.
-            by_depth: count as alternatives to a replica only those that hold as many tokens (chains), not all found.
+            rivals: all that were found.
             stats: the model's, by replica.
         """
-        # Without depths, nobody holds less than anybody, and all found are alternatives to each.
-        depths = sorted(map(_by_matched, found)) if by_depth else []
-        rivals = _Rivals(depths, len(found), total)
-        scores: list[ReplicaScore] = []
-        for pause, some in slices(found):
-            if pause:
-                yield
-            scores += self._of_matches(some, moment, rivals, stats)
-        return _best_first(scores)
-
-    def _of_matches(
-        self, found: Sequence[Found], moment: Moment, rivals: _Rivals, stats: Mapping[str, StatsRow]
-    ) -> Iterable[ReplicaScore]:
         now_us, ttl_us, ttft_ms = moment
         replica_ids, matched, oldest_us, tiers, runs = zip(*found, strict=True)
         freshness = fading([now_us - at_us for at_us in oldest_us], ttl_us)
@@ -110,21 +104,9 @@ class Ranker:
         return map(ReplicaScore, replica_ids, worth, matched, freshness, known, runs)
 
     def warm(
-        self, stats: Mapping[str, StatsRow], serving: Mapping[str, int], now_us: int, ttft_ms: int
-    ) -> Generator[None, None, list[ReplicaScore]]:
-        """Scores of the replicas that serve the scope and lately reported a good hit rate, best first; in turns where
-        they are many."""
-        scores: list[ReplicaScore] = []
-        if self.tenant_hot_max_age_us > 0:
-            for pause, some in slices(list(stats.items())):
-                if pause:
-                    yield
-                scores += self._of_warm(some, serving, now_us, ttft_ms)
-        return _best_first(scores)
-
-    def _of_warm(
         self, rows: Iterable[tuple[str, StatsRow]], serving: Mapping[str, int], now_us: int, ttft_ms: int
     ) -> Iterable[ReplicaScore]:
+        """Scores of those of the replicas that serve the scope and lately reported a good hit rate."""
         (least,) = array("f", (self.tenant_hot_min_hit_rate,))
         hot = [
             (replica_id, row)
@@ -133,6 +115,8 @@ class Ranker:
             and row.stats.hit_rate >= least
             and replica_id in serving
         ]
+        if not hot or self.tenant_hot_max_age_us <= 0:
+            return ()
         rates = array("f", [row.stats.hit_rate for _, row in hot])
         recency = fading([now_us - row.reported_us for _, row in hot], self.tenant_hot_max_age_us)
         worth = product(product(rates, recency), self._relief(row.stats.pressure for _, row in hot))
@@ -169,7 +153,7 @@ def distinguishing_power(matching: Iterable[int], total: int) -> array[float]:
     return array("f", [1 - number / total if number < total else 0.0 for number in matching])
 
 
-def _best_first(scores: Iterable[ReplicaScore]) -> list[ReplicaScore]:
+def best_first(scores: Iterable[ReplicaScore]) -> list[ReplicaScore]:
     """By score descending, then id; code points of Python's strings order like the bytes of UTF-8."""
     ordered = sorted(scores, key=_by_id)
     ordered.sort(key=_by_score, reverse=True)
