@@ -203,10 +203,8 @@ class PrefixIndex:
         if found:
             rivals = Rivals.of(found, len(scope.serving), by_depth=bool(query.chain))
             return Outcome(Code.PREFIX_MATCH, best_first(self._ranker.matches(found, moment, rivals, stats)))
-        if not query.chain:
-            warm = self._ranker.warm(stats.items(), scope.serving, now_us, query.ttft_ms)
-            return self._without_match(query, best_first(warm))
-        return self._without_match(query, [])
+        warm = () if query.chain else self._ranker.warm(stats.items(), scope.serving, now_us, query.ttft_ms)
+        return self._without_match(query, best_first(warm))
 
     def takes_turns(self, query: Query) -> bool:
         """Whether there is so much to compare, or so many replicas, that it should be asked `match_in_turns`."""
