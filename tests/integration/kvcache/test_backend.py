@@ -160,6 +160,10 @@ async def test_what_a_store_says_follows_it(backends: BackendWorld, operator: Di
         assert "capacity" not in status
         assert len(status["members"]) == 1, "who was a member is not forgotten over a silent leader"
         single_tenant.start()
+        await backends.says(backend, "Ready", MembersMounted=("True", "Mounted"))  # the store mounts again by itself
+        empty = {"total": "16Mi", "used": "0"}
+        await eventually(lambda: backends.status(backend), lambda seen: seen.get("capacity") == empty)
+        store.close()
         await backends.says(backend, "Degraded", MembersMounted=("False", "NoSegments"))
 
 

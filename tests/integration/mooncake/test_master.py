@@ -168,7 +168,7 @@ async def test_a_store_mounts_again_after_its_master_restarted(master: Master, a
         async def granted() -> int | None:
             return parse(await admin.metrics()).tenants["a"].effective
 
-        assert await granted() == 0
+        # A new master grants nothing before a store mounts on it, which may be before we first look.
         await eventually(granted, lambda grant: grant == 5)
 
 
