@@ -96,7 +96,7 @@ class Handlers:
             raw = plain_object(request.object)
             backend = CacheBackend.decode(raw)
         except DecodeError as error:
-            return unreadable(error)
+            return unreadable(request, error)
         if not request.dry_run:
             # Another replica may be the one to validate it, and this one be asked about its engines.
             self.backends.admitted(backend.metadata.namespace or request.namespace)
@@ -109,7 +109,7 @@ class Handlers:
             try:
                 new_object(kind, request)
             except DecodeError as error:
-                return unreadable(error)
+                return unreadable(request, error)
         return allowed()
 
     # -------------------------------------------------------------------------------------------------- validation
@@ -121,7 +121,7 @@ class Handlers:
         try:
             new = new_object(CacheBackend, request)
         except DecodeError as error:
-            return unreadable(error)
+            return unreadable(request, error)
         verdict = validate_cache_backend(
             new,
             old_object(CacheBackend, request),
@@ -139,7 +139,7 @@ class Handlers:
         try:
             new = new_object(CachePolicy, request)
         except DecodeError as error:
-            return unreadable(error)
+            return unreadable(request, error)
         old = old_object(CachePolicy, request)
         siblings: Sequence[CachePolicy] = ()
         if old is None:
@@ -156,7 +156,7 @@ class Handlers:
         try:
             new = new_object(CacheTenant, request)
         except DecodeError as error:
-            return unreadable(error)
+            return unreadable(request, error)
         old = old_object(CacheTenant, request)
         siblings: Sequence[CacheTenant] = ()
         if needs_tenant_siblings(new, old):

@@ -23,7 +23,7 @@ from inferencecache.api.stored import StoredPool
 from inferencecache.kube.errors import KubeError, NotFound
 from inferencecache.kube.kinds import ObjectMeta, View
 from inferencecache.kube.resource import Key
-from inferencecache.webhooks.objects import answer_to, new_object, old_object, plain_object, unreadable
+from inferencecache.webhooks.objects import answer_to, new_object, old_object, unreadable
 from inferencecache.webhooks.review import Answer, Handler, Request, allowed, denied
 from inferencecache.webhooks.validation.kvcachebackend import validate_kv_cache_backend
 from inferencecache.webhooks.validation.kvcachepool import needs_backend, validate_kv_cache_pool
@@ -133,7 +133,7 @@ class PoolHandlers:
         try:
             new = new_object(KVCacheBackend, request)
         except DecodeError as error:
-            return _unreadable(request, error)
+            return unreadable(request, error)
         return answer_to(new, validate_kv_cache_backend(new, old_object(KVCacheBackend, request)))
 
     async def validate_pool(self, request: Request) -> Answer:
@@ -143,7 +143,7 @@ class PoolHandlers:
         try:
             new = new_object(KVCachePool, request)
         except DecodeError as error:
-            return _unreadable(request, error)
+            return unreadable(request, error)
         old = old_object(KVCachePool, request)
         backend: KVCacheBackend | None = None
         if needs_backend(new, old):
@@ -162,7 +162,7 @@ class PoolHandlers:
         try:
             new = new_object(KVCachePoolBinding, request)
         except DecodeError as error:
-            return _unreadable(request, error)
+            return unreadable(request, error)
         old = old_object(KVCachePoolBinding, request)
         try:
             async with self._in_time():
@@ -189,17 +189,6 @@ class PoolHandlers:
 
     def _in_time(self) -> asyncio.Timeout:
         return asyncio.timeout(self.lookup_timeout.total_seconds())
-
-
-def _unreadable(request: Request, error: DecodeError) -> Answer:
-    """The refusal of what cannot be read, unless it is stored so already: then its finalizers must come and go (A7)."""
-    try:
-        now, then = plain_object(request.object), plain_object(request.old_object)
-    except DecodeError:
-        return unreadable(error)
-    if request.operation == "UPDATE" and "spec" in then and now.get("spec") == then["spec"]:
-        return allowed("the stored spec cannot be read, and stays as it is")
-    return unreadable(error)
 
 
 def _lookup_failed(what: str, error: Exception) -> Answer:

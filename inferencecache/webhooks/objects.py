@@ -42,9 +42,19 @@ def old_object(kind: type[T], request: Request) -> T | None:
         return None
 
 
-def unreadable(error: DecodeError) -> Answer:
-    """The refusal of an object that cannot be read at all."""
-    return denied(400, "BadRequest", str(error))
+def unreadable(request: Request, error: DecodeError) -> Answer:
+    """The answer for what cannot be read: a refusal, unless its spec is stored so already and stays as it is.
+
+    Then labels, finalizers and the like must come and go (decision A7), or an object stored while no webhook looked
+    could not even be deleted.
+    """
+    refusal = denied(400, "BadRequest", str(error))
+    try:
+        now, then = plain_object(request.object), plain_object(request.old_object)
+    except DecodeError:
+        return refusal
+    kept = request.operation == "UPDATE" and "spec" in then and now.get("spec") == then["spec"]
+    return allowed("the stored spec cannot be read, and stays as it is") if kept else refusal
 
 
 def answer_to(obj: CustomObject, verdict: Verdict) -> Answer:

@@ -154,6 +154,36 @@ async def test_an_admitted_backend_is_noted_so_that_pods_right_behind_it_find_it
     assert cluster.admissions == ["ns"]
 
 
+@pytest.mark.parametrize("verb", ["mutate", "validate"])
+@pytest.mark.parametrize(
+    ("kind", "spec"),
+    [
+        ("CacheBackend", {"runtime": "VLLM", "lmCache": {"hostMemory": {"capacity": "1e101"}}}),
+        ("CachePolicy", {"evictionTTL": "soon"}),
+        ("CacheTenant", {"tenantID": 5}),
+    ],
+    ids=["CacheBackend", "CachePolicy", "CacheTenant"],
+)
+async def test_what_is_stored_unreadably_may_lose_its_finalizer_and_gets_no_other_spec(
+    verb: str, kind: str, spec: dict[str, Any]
+) -> None:
+    """Decision A7: only a spec that nobody wrote just now is let pass unread."""
+    app, path = create_app(handlers(Cluster())), path_for(verb, kind)
+    stored = {"apiVersion": "inferencecache.io/v1alpha1", "kind": kind, "metadata": {"name": "o"}, "spec": spec}
+    held = {**stored, "metadata": {"name": "o", "finalizers": ["example.net/held"]}}
+    moved = {**stored, "spec": {**spec, "more": "1"}}
+    for new, old, operation, let_pass in [
+        (stored, held, "UPDATE", True),
+        (held, stored, "UPDATE", True),
+        (moved, stored, "UPDATE", False),
+        (stored, moved, "UPDATE", False),
+        (stored, None, "CREATE", False),
+    ]:
+        response = await ask(app, path, new, "ns", operation=operation, old=old)
+        assert response["allowed"] is let_pass, (operation, new)
+        assert let_pass or response["status"]["code"] == 400
+
+
 async def test_of_more_mistakes_than_anybody_reads_the_first_are_told_and_the_rest_is_counted() -> None:
     entries = [{"name": ""}] * (MOST_CAUSES + 7)
     spec = {"runtime": "VLLM", "type": "LMCache", "integration": {"engineOverrides": {"env": entries}}}
