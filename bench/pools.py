@@ -29,7 +29,7 @@ import uvloop
 from yarl import URL
 
 from bench.reconcile import WRITES, Bench, at_once, cpu_seconds, peak_mib
-from inferencecache.api import crds
+from inferencecache.api.kinds import crds
 from inferencecache.api.kvcachebackend import KVCacheBackend
 from inferencecache.api.kvcachepool import KVCachePool
 from inferencecache.api.kvcachepoolbinding import KVCachePoolBinding

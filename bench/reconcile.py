@@ -30,8 +30,8 @@ import structlog
 import uvloop
 
 from inferencecache.adapters.registry import load_adapters
-from inferencecache.api import crds
 from inferencecache.api.cachebackend import CacheBackend
+from inferencecache.api.kinds import crds
 from inferencecache.controllers import register
 from inferencecache.kube.client import Client
 from inferencecache.kube.connection import connect

@@ -21,9 +21,9 @@ from chart import chart
 from grpc_tools import protoc
 
 from inferencecache.adapters.registry import load_adapters
-from inferencecache.api import KINDS, dump_crd
 from inferencecache.api.constants import GROUP
-from inferencecache.api.schema import render_crd
+from inferencecache.api.kinds import KINDS
+from inferencecache.api.schema import dump_crd, render_crd
 from inferencecache.cli import install
 from inferencecache.cli.output import to_yaml_stream
 from inferencecache.cli.reference.api import api_page

@@ -15,7 +15,7 @@ def crds(
 ) -> None:
     """Print the custom resource definitions of this version, and of the plugins installed with it."""
     from inferencecache.adapters.registry import added_values, load_adapters
-    from inferencecache.api import crds as rendered
+    from inferencecache.api.kinds import crds as rendered
 
     if output is Format.DIFF:
         raise typer.BadParameter("has nothing to compare with here; use yaml or json", param_hint="--output")

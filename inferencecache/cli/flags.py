@@ -88,7 +88,7 @@ def duration(text: str | timedelta) -> timedelta:
     """
     if isinstance(text, timedelta):
         return text
-    # Here and not above: all kinds come with it, which the sidecar has no memory for.
+    # Here and not above: the core of pydantic comes with it, 4 MiB that the sidecar has no use for.
     from inferencecache.api.duration import Duration
 
     try:

@@ -38,7 +38,7 @@ def inject(
     KVCachePoolBinding, KVCachePool and KVCacheBackend in the files.
     """
     from inferencecache.adapters.registry import Settings, load_adapters
-    from inferencecache.api import CacheBackend
+    from inferencecache.api.cachebackend import CacheBackend
     from inferencecache.cli.offline import DEFAULT_NAMESPACE, fail, load_or_fail, objects_of
     from inferencecache.cli.offline_pools import chains, on_pool
     from inferencecache.controllers.cachebackend.published import as_published

@@ -9,15 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from inferencecache.api import (
-    CacheBackend,
-    CachePolicy,
-    CacheTenant,
-    KVCacheBackend,
-    KVCachePool,
-    KVCachePoolBinding,
-)
+from inferencecache.api.cachebackend import CacheBackend
+from inferencecache.api.cachepolicy import CachePolicy
+from inferencecache.api.cachetenant import CacheTenant
 from inferencecache.api.constants import GROUP
+from inferencecache.api.kvcachebackend import KVCacheBackend
+from inferencecache.api.kvcachepool import KVCachePool
+from inferencecache.api.kvcachepoolbinding import KVCachePoolBinding
 from inferencecache.api.model import CustomObject
 from inferencecache.controllers.rbac import pool_rules, rbac_rules, store_rules
 from inferencecache.webhooks.kvcache_injection.handlers import MUTATING_PATH, VALIDATING_PATH

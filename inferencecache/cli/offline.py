@@ -15,8 +15,9 @@ from typing import Any, NoReturn, TypeVar
 import typer
 
 from inferencecache.adapters.registry import added_values, load_adapters
-from inferencecache.api import KINDS, CacheBackend
+from inferencecache.api.cachebackend import CacheBackend
 from inferencecache.api.defaulting import default_cache_backend
+from inferencecache.api.kinds import KINDS
 from inferencecache.api.model import CustomObject, DecodeError
 from inferencecache.api.schema import NOTHING_ADDED, AddedValues, apply_defaults, prune
 from inferencecache.api.schema_check import SchemaViolation, check_schema

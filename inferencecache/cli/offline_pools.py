@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
-from inferencecache.api import CacheBackend, KVCacheBackend, KVCachePool, KVCachePoolBinding
+from inferencecache.api.cachebackend import CacheBackend
+from inferencecache.api.kvcachebackend import KVCacheBackend
 from inferencecache.api.kvcachechain import Chain
+from inferencecache.api.kvcachepool import KVCachePool
+from inferencecache.api.kvcachepoolbinding import KVCachePoolBinding
 from inferencecache.cli.documents import Document
 from inferencecache.cli.offline import objects_of
 from inferencecache.controllers.cachebackend.pool import PoolChain, offer

@@ -12,7 +12,7 @@ from inferencecache.cli.output import Format, to_json, to_yaml_stream
 from inferencecache.cli.settings import BACKEND_IMAGE, POOL_NAMESPACE
 
 if TYPE_CHECKING:
-    from inferencecache.api import CacheBackend
+    from inferencecache.api.cachebackend import CacheBackend
 
 
 def render(
@@ -22,7 +22,8 @@ def render(
     kv_cache_backend_image: Annotated[str, typer.Option(help="As the controller's flag of that name.")] = BACKEND_IMAGE,
 ) -> None:
     """Print the workload, Service and autoscaler that each CacheBackend would get, and all that makes up each store."""
-    from inferencecache.api import CacheBackend, KVCacheBackend
+    from inferencecache.api.cachebackend import CacheBackend
+    from inferencecache.api.kvcachebackend import KVCacheBackend
     from inferencecache.cli.offline import fail, load_or_fail, objects_of
     from inferencecache.controllers.kvcachebackend.objects import Settings
     from inferencecache.controllers.kvcachebackend.render import render as objects_for

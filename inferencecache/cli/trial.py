@@ -17,7 +17,7 @@ import msgspec
 import yaml
 
 from inferencecache import __version__
-from inferencecache.api import crds
+from inferencecache.api.kinds import crds
 from inferencecache.cli.install import (
     CONTROLLER,
     MUTATING_CONFIGURATION,

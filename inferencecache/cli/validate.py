@@ -73,8 +73,13 @@ def _judge(one: Admitted, stored: Admitted | None, admitted: Sequence[Admitted])
 
 def _verdict(obj: CustomObject, old: Any, others: Sequence[CustomObject]) -> Verdict:
     """What the webhook of the object's kind says, with the other documents for a cluster."""
-    from inferencecache import api
     from inferencecache.adapters.registry import load_adapters
+    from inferencecache.api.cachebackend import CacheBackend
+    from inferencecache.api.cachepolicy import CachePolicy
+    from inferencecache.api.cachetenant import CacheTenant
+    from inferencecache.api.kvcachebackend import KVCacheBackend
+    from inferencecache.api.kvcachepool import KVCachePool
+    from inferencecache.api.kvcachepoolbinding import KVCachePoolBinding
     from inferencecache.webhooks import validation
     from inferencecache.webhooks.validation import kvcachebackend, kvcachepool, kvcachepoolbinding
 
@@ -88,23 +93,23 @@ def _verdict(obj: CustomObject, old: Any, others: Sequence[CustomObject]) -> Ver
         return {other.metadata.name: other for other in everywhere(kind)}
 
     match obj:
-        case api.CacheBackend():
+        case CacheBackend():
             runtimes, _ = load_adapters()
-            return validation.validate_cache_backend(obj, old, runtimes=runtimes, neighbours=beside(api.CacheBackend))
-        case api.CachePolicy():
-            return validation.validate_cache_policy(obj, old, siblings=beside(api.CachePolicy))
-        case api.CacheTenant():
-            return validation.validate_cache_tenant(obj, old, siblings=beside(api.CacheTenant))
-        case api.KVCacheBackend():
+            return validation.validate_cache_backend(obj, old, runtimes=runtimes, neighbours=beside(CacheBackend))
+        case CachePolicy():
+            return validation.validate_cache_policy(obj, old, siblings=beside(CachePolicy))
+        case CacheTenant():
+            return validation.validate_cache_tenant(obj, old, siblings=beside(CacheTenant))
+        case KVCacheBackend():
             return kvcachebackend.validate_kv_cache_backend(obj, old)
-        case api.KVCachePool():
-            backend = named(api.KVCacheBackend).get(obj.backend or "")
+        case KVCachePool():
+            backend = named(KVCacheBackend).get(obj.backend or "")
             return kvcachepool.validate_kv_cache_pool(obj, old, backend=backend, looked=False)
-        case api.KVCachePoolBinding():
+        case KVCachePoolBinding():
             around = kvcachepoolbinding.Neighbourhood(
-                pools=named(api.KVCachePool),
-                backends=named(api.KVCacheBackend),
-                claims=tuple(map(kvcachepoolbinding.Claim.of, everywhere(api.KVCachePoolBinding))),
+                pools=named(KVCachePool),
+                backends=named(KVCacheBackend),
+                claims=tuple(map(kvcachepoolbinding.Claim.of, everywhere(KVCachePoolBinding))),
                 complete=False,
             )
             return kvcachepoolbinding.validate_kv_cache_pool_binding(obj, old, dtype_owned=True, around=around)

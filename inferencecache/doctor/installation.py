@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Final
 
 import msgspec
 
-from inferencecache.api import KINDS
+from inferencecache.api.kinds import KINDS
 from inferencecache.doctor.reading import ABSENT, NOT_READ, Found, Read, Reader
 from inferencecache.kube.kinds import ObjectMeta, Service, View
 from inferencecache.kube.resource import Key, Manifest, Resource, ResourceType

@@ -14,9 +14,9 @@ import msgspec
 import pytest
 
 from inferencecache.adapters.registry import load_adapters
-from inferencecache.api import crds
 from inferencecache.api.cachebackend import CacheBackend
 from inferencecache.api.defaulting import default_cache_backend
+from inferencecache.api.kinds import crds
 from inferencecache.controllers import CacheServer, register
 from inferencecache.kube.client import Client
 from inferencecache.kube.envtest import ControlPlane, install_crds

@@ -19,8 +19,8 @@ from typing import Any, TypeVar
 
 import aiohttp
 
-from inferencecache.api import crds
 from inferencecache.api.cachebackend import CacheBackend
+from inferencecache.api.kinds import crds
 from inferencecache.cli import trial
 from inferencecache.cli.install import NAMESPACE, POOL_NAMESPACE, controller_rbac
 from inferencecache.cli.operator import LEASE

@@ -14,7 +14,8 @@ import aiohttp
 import pytest
 import pytest_asyncio
 
-from inferencecache.api import CacheBackend, KVCacheBackend
+from inferencecache.api.cachebackend import CacheBackend
+from inferencecache.api.kvcachebackend import KVCacheBackend
 from inferencecache.cli.install import POOL_NAMESPACE
 from inferencecache.kube.client import Client
 from inferencecache.kube.connection import connect

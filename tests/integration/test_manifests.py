@@ -13,7 +13,8 @@ from typer.main import get_command
 
 from inferencecache.adapters.registry import Settings as SidecarSettings
 from inferencecache.adapters.subscriber import subscriber_container, token_volume
-from inferencecache.api import CacheBackend, KVCacheBackend
+from inferencecache.api.cachebackend import CacheBackend
+from inferencecache.api.kvcachebackend import KVCacheBackend
 from inferencecache.cli.install import MANAGER_ROLE, NAMESPACE, POOL_NAMESPACE
 from inferencecache.cli.main import app
 from inferencecache.controllers.kvcachebackend.objects import Settings

@@ -10,8 +10,10 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from inferencecache.api import KINDS, CacheBackend, KVCachePool
+from inferencecache.api.cachebackend import CacheBackend
+from inferencecache.api.kinds import KINDS
 from inferencecache.api.kvcachechain import ledger_of
+from inferencecache.api.kvcachepool import KVCachePool
 from inferencecache.cli import trial
 from inferencecache.cli.processes import child
 from inferencecache.kube.client import Client

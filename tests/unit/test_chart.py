@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from inferencecache import __version__
-from inferencecache.api import KINDS
+from inferencecache.api.kinds import KINDS
 from inferencecache.cli.install import NAMESPACE, POOL_NAMESPACE
 
 CHART = Path(__file__).parents[2] / "charts" / "inferencecache"

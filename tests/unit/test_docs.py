@@ -12,7 +12,7 @@ import pytest
 import yaml
 from typer.main import get_command
 
-from inferencecache.api import KINDS
+from inferencecache.api.kinds import KINDS
 from inferencecache.api.schema import object_schema
 from inferencecache.cli.main import app
 from inferencecache.cli.reference.markdown import GENERATED

@@ -14,8 +14,9 @@ from typing import Annotated, Any, Final, Union, get_args, get_origin
 
 from pydantic import BaseModel
 
-from inferencecache.api import KINDS, core
+from inferencecache.api import core
 from inferencecache.api.duration import Duration
+from inferencecache.api.kinds import KINDS
 from inferencecache.api.model import Condition, CustomObject
 from inferencecache.api.quantity import Quantity
 from inferencecache.api.schema import object_schema

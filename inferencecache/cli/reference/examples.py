@@ -22,7 +22,7 @@ from typing import Any, Final
 
 from inferencecache import __version__
 from inferencecache.adapters.registry import Settings, load_adapters
-from inferencecache.api import CacheBackend
+from inferencecache.api.cachebackend import CacheBackend
 from inferencecache.cli.documents import load
 from inferencecache.cli.install import POOL_NAMESPACE
 from inferencecache.cli.offline import DEFAULT_NAMESPACE, objects_of

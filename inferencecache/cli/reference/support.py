@@ -11,8 +11,8 @@ from itertools import product
 from typing import Any, Final, NamedTuple
 
 from inferencecache.adapters.registry import RuntimeRegistry, StorageRegistry
-from inferencecache.api import CacheBackend
 from inferencecache.api import constants as c
+from inferencecache.api.cachebackend import CacheBackend
 from inferencecache.api.schema import apply_defaults, object_schema
 from inferencecache.cli.reference.markdown import GENERATED, code, table
 from inferencecache.cli.reference.pool_support import pods_on_pools

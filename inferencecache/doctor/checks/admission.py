@@ -15,7 +15,8 @@ from typing import Final
 
 from cryptography.x509 import Certificate
 
-from inferencecache.api import CacheBackend, KVCachePool
+from inferencecache.api.cachebackend import CacheBackend
+from inferencecache.api.kvcachepool import KVCachePool
 from inferencecache.doctor.checks.reads import api_failure, unread
 from inferencecache.doctor.findings import Check, Finding
 from inferencecache.doctor.installation import CERTIFICATE_SECRET, EndpointSlice, Installation, Webhook

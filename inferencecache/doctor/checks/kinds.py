@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from inferencecache.api import KINDS, CacheBackend
+from inferencecache.api.cachebackend import CacheBackend
+from inferencecache.api.kinds import KINDS
 from inferencecache.api.model import CustomObject
 from inferencecache.api.schema import object_schema
 from inferencecache.doctor.checks.reads import api_failure

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from inferencecache.api import crds
+from inferencecache.api.kinds import crds
 from inferencecache.kube.client import Client
 from inferencecache.kube.envtest import ControlPlane, install_crds
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from inferencecache.api import CacheBackend
+from inferencecache.api.cachebackend import CacheBackend
 from inferencecache.api.schema import object_schema
 from inferencecache.kube.client import Client
 

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from inferencecache.api import KINDS, CacheBackend, crds
+from inferencecache.api.cachebackend import CacheBackend
+from inferencecache.api.kinds import KINDS, crds
 from inferencecache.api.model import CustomObject
 from inferencecache.api.schema import apply_defaults, prune, render_crd
 from inferencecache.kube.client import Client

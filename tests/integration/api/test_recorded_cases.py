@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from inferencecache.api import KINDS, crds
 from inferencecache.api.defaulting import default_cache_backend
+from inferencecache.api.kinds import KINDS, crds
 from inferencecache.api.schema import apply_defaults, prune
 from inferencecache.kube.client import Client
 from inferencecache.kube.envtest import install_crds

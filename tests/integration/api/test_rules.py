@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 
 from inferencecache.adapters.registry import Settings, load_adapters
-from inferencecache.api import CacheBackend, CachePolicy, CacheTenant
+from inferencecache.api.cachebackend import CacheBackend
+from inferencecache.api.cachepolicy import CachePolicy
+from inferencecache.api.cachetenant import CacheTenant
 from inferencecache.api.model import CustomObject
 from inferencecache.api.schema import apply_defaults, prune, render_crd
 from inferencecache.api.schema_check import check_schema

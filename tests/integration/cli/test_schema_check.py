@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from inferencecache.api import CacheBackend, crds
+from inferencecache.api.cachebackend import CacheBackend
+from inferencecache.api.kinds import crds
 from inferencecache.api.schema import apply_defaults, prune
 from inferencecache.api.schema_check import check_schema
 from inferencecache.kube.client import Client

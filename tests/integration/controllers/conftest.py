@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from inferencecache.api import crds
+from inferencecache.api.kinds import crds
 from inferencecache.kube.client import Client
 from inferencecache.kube.envtest import install_crds
 from tests.integration.controllers.cache_server import CONTROLLER, POLICY

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from inferencecache.api import CacheBackend
+from inferencecache.api.cachebackend import CacheBackend
 from inferencecache.kube.client import Client
 from inferencecache.kube.envtest import ControlPlane
 from inferencecache.kube.kinds import Pod

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from inferencecache.adapters.registry import load_adapters
-from inferencecache.api import crds
 from inferencecache.api.cachebackend import CacheBackend
+from inferencecache.api.kinds import crds
 from inferencecache.controllers import register
 from inferencecache.controllers.cachebackend.act import Actor, child_informers
 from inferencecache.controllers.cachebackend.plan import plan_for

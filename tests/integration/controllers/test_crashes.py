@@ -18,8 +18,8 @@ from typing import Any
 import pytest
 
 from inferencecache.adapters.registry import load_adapters
-from inferencecache.api import crds
 from inferencecache.api.cachebackend import CacheBackend
+from inferencecache.api.kinds import crds
 from inferencecache.controllers import register
 from inferencecache.kube.client import Client
 from inferencecache.kube.envtest import install_crds

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from inferencecache.api import crds
 from inferencecache.api.cachepolicy import CachePolicy
+from inferencecache.api.kinds import crds
 from inferencecache.api.prompttemplate import PromptTemplate
 from inferencecache.controllers import CacheServer
 from inferencecache.kube.client import Client

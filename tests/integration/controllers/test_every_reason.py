@@ -21,8 +21,8 @@ from inferencecache.adapters.kernel_check import STRICT
 from inferencecache.adapters.pods import KERNEL_CHECK
 from inferencecache.adapters.registry import load_adapters
 from inferencecache.api import constants as c
-from inferencecache.api import crds
 from inferencecache.api.cachebackend import CacheBackend
+from inferencecache.api.kinds import crds
 from inferencecache.api.kvcachepool import KVCachePool
 from inferencecache.api.kvcachepoolbinding import KVCachePoolBinding
 from inferencecache.controllers import CacheServer, register

@@ -14,8 +14,8 @@ import pytest
 from aiohttp import web
 
 from inferencecache.adapters.registry import load_adapters
-from inferencecache.api import crds
 from inferencecache.api.cachebackend import CacheBackend
+from inferencecache.api.kinds import crds
 from inferencecache.controllers import CacheServer, register
 from inferencecache.kube.client import Client
 from inferencecache.kube.controller import DEFAULT_WORKERS

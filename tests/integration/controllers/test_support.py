@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from inferencecache.adapters.registry import load_adapters
-from inferencecache.api import CacheBackend
+from inferencecache.api.cachebackend import CacheBackend
 from inferencecache.controllers.cachebackend.plan import Path, plan_for
 from inferencecache.kube.client import Client
 from inferencecache.kube.envtest import ControlPlane

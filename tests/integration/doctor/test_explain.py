@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from inferencecache.adapters.registry import Settings, load_adapters
-from inferencecache.api import crds
 from inferencecache.api.cachebackend import CacheBackend
+from inferencecache.api.kinds import crds
 from inferencecache.api.kvcachebackend import KVCacheBackend
 from inferencecache.api.kvcachechain import Chain
 from inferencecache.api.kvcachepool import KVCachePool

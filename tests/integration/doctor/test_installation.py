@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from inferencecache.api import crds
+from inferencecache.api.kinds import crds
 from inferencecache.cli.install import (
     CERTIFICATE_SECRET,
     MUTATING_CONFIGURATION,

@@ -8,7 +8,7 @@ import os
 
 import pytest
 
-from inferencecache.api import crds
+from inferencecache.api.kinds import crds
 from inferencecache.api.kvcachepool import KVCachePool
 from inferencecache.api.kvcachepoolbinding import KVCachePoolBinding
 from inferencecache.kube.client import Client

@@ -9,7 +9,10 @@ from typing import Any
 
 import pytest
 
-from inferencecache.api import KVCacheBackend, KVCachePool, KVCachePoolBinding, crds
+from inferencecache.api.kinds import crds
+from inferencecache.api.kvcachebackend import KVCacheBackend
+from inferencecache.api.kvcachepool import KVCachePool
+from inferencecache.api.kvcachepoolbinding import KVCachePoolBinding
 from inferencecache.api.model import CustomObject
 from inferencecache.cli.install import webhook_configurations
 from inferencecache.kube.client import Client

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from inferencecache.api import KVCacheBackend
+from inferencecache.api.kvcachebackend import KVCacheBackend
 from inferencecache.api.schema import apply_defaults
 from inferencecache.api.schema_check import check_schema
 from inferencecache.controllers.kvcachebackend.objects import Settings

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from inferencecache.api import crds
+from inferencecache.api.kinds import crds
 from inferencecache.api.kvcachebackend import KVCacheBackend
 from inferencecache.api.kvcachepool import KVCachePool
 from inferencecache.api.stored import StoredPool

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from inferencecache.adapters.registry import Settings, load_adapters
-from inferencecache.api import crds
 from inferencecache.api.cachebackend import CacheBackend
+from inferencecache.api.kinds import crds
 from inferencecache.api.kvcache import FINALIZER as HELD
 from inferencecache.api.kvcachepoolbinding import KVCachePoolBinding
 from inferencecache.controllers import register

@@ -14,8 +14,10 @@ from typing import Any
 import pytest
 import yaml
 
-from inferencecache.api import KVCacheBackend, KVCachePool, KVCachePoolBinding
 from inferencecache.api.kvcache import POLICY_KEY, policy_config_map
+from inferencecache.api.kvcachebackend import KVCacheBackend
+from inferencecache.api.kvcachepool import KVCachePool
+from inferencecache.api.kvcachepoolbinding import KVCachePoolBinding
 from inferencecache.api.model import CustomObject
 from inferencecache.cli.install import CONTROLLER, NAMESPACE, POOL_NAMESPACE, POOLS_ROLE, STORES_ROLE, controller_rbac
 from inferencecache.cli.trial import trial

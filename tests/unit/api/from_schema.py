@@ -13,7 +13,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from inferencecache.api import CacheBackend
+from inferencecache.api.cachebackend import CacheBackend
 from inferencecache.api.schema import object_schema
 
 Json = dict[str, Any]

@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
-from inferencecache.api import KVCacheBackend, KVCachePool, KVCachePoolBinding
+from inferencecache.api.kvcachebackend import KVCacheBackend
+from inferencecache.api.kvcachepool import KVCachePool
+from inferencecache.api.kvcachepoolbinding import KVCachePoolBinding
 from inferencecache.api.model import CustomObject
 from inferencecache.api.schema import apply_defaults, object_schema, render_crd
 from inferencecache.api.schema_check import check_schema

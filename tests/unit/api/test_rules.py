@@ -5,7 +5,10 @@ from __future__ import annotations
 import pytest
 
 from inferencecache.adapters.registry import load_adapters
-from inferencecache.api import KINDS, CacheBackend, CachePolicy, CacheTenant
+from inferencecache.api.cachebackend import CacheBackend
+from inferencecache.api.cachepolicy import CachePolicy
+from inferencecache.api.cachetenant import CacheTenant
+from inferencecache.api.kinds import KINDS
 from inferencecache.api.rules import ALL, Rule
 from inferencecache.api.schema import apply_defaults, object_schema
 from inferencecache.api.schema_check import check_schema

@@ -8,10 +8,14 @@ from typing import Any
 import pytest
 import yaml
 
-from inferencecache.api import KINDS, CacheBackend, CacheIndex, CachePolicy, CacheTenant, crds, dump_crd
+from inferencecache.api.cachebackend import CacheBackend
+from inferencecache.api.cacheindex import CacheIndex
+from inferencecache.api.cachepolicy import CachePolicy
+from inferencecache.api.cachetenant import CacheTenant
+from inferencecache.api.kinds import KINDS, crds
 from inferencecache.api.model import CustomObject
 from inferencecache.api.quantity import PATTERN
-from inferencecache.api.schema import apply_defaults, object_schema, prune, render_crd
+from inferencecache.api.schema import apply_defaults, dump_crd, object_schema, prune, render_crd
 
 _ABSENT = object()
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from inferencecache.api import CacheBackend
+from inferencecache.api.cachebackend import CacheBackend
 from inferencecache.api.schema_check import check_schema
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from inferencecache.adapters.registry import load_adapters
-from inferencecache.api import KINDS
+from inferencecache.api.kinds import KINDS
 from inferencecache.api.model import CustomObject
 from inferencecache.api.schema import object_schema
 from inferencecache.cli.reference.api import api_page

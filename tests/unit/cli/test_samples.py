@@ -8,7 +8,7 @@ import pytest
 import yaml
 from typer.testing import CliRunner, Result
 
-from inferencecache.api import KINDS
+from inferencecache.api.kinds import KINDS
 from inferencecache.cli.main import app
 from inferencecache.cli.reference.examples import SKIP_MARK, samples_page
 from tests.samples import (

@@ -6,7 +6,7 @@ import copy
 from typing import Any
 
 from inferencecache.adapters.registry import load_adapters
-from inferencecache.api import CacheBackend
+from inferencecache.api.cachebackend import CacheBackend
 from inferencecache.api.defaulting import default_cache_backend
 from inferencecache.api.model import DecodeError
 from inferencecache.api.schema import apply_defaults, prune

@@ -11,7 +11,9 @@ from typing import Any
 
 import pytest
 
-from inferencecache.api import KVCacheBackend, KVCachePool, KVCachePoolBinding
+from inferencecache.api.kvcachebackend import KVCacheBackend
+from inferencecache.api.kvcachepool import KVCachePool
+from inferencecache.api.kvcachepoolbinding import KVCachePoolBinding
 from inferencecache.api.stored import StoredPool
 from inferencecache.kube.codec import decoder_for
 from inferencecache.kube.errors import ApiError, Forbidden, NotFound, ServerError, TransportError

@@ -9,7 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inferencecache.api import KVCacheBackend, KVCachePool, KVCachePoolBinding
+from inferencecache.api.kvcachebackend import KVCacheBackend
+from inferencecache.api.kvcachepool import KVCachePool
+from inferencecache.api.kvcachepoolbinding import KVCachePoolBinding
 from inferencecache.webhooks.validation import Verdict
 from inferencecache.webhooks.validation.kvcachebackend import (
     LONGEST_NAME,
