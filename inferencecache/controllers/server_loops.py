@@ -40,6 +40,7 @@ def _index(manager: Manager, server: CacheServer, client: ServerClient) -> None:
         client=manager.client,
         indexes=cache.informer(CacheIndex, optional=True),
         backends=cache.informer(CacheBackend),
+        policies=cache.informer(CachePolicy, optional=True),
         tenants=cache.informer(CacheTenant, optional=True),
         pods=cache.informer(Pod),
         endpoint=server.snapshot(client),

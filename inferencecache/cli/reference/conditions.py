@@ -174,9 +174,21 @@ TENANT: Final[dict[str, tuple[Row, ...]]] = {
         Row("True", t.OBSERVED, "the server's index was read"),
         Row(
             "False",
+            t.TENANT_ID_TOO_LONG,
+            "the server takes nothing for an id of more than 1,024 characters",
+            "give it a shorter `spec.tenantID`",
+        ),
+        Row(
+            "False",
             t.DUPLICATE_TENANT_ID,
             "another CacheTenant with a quota has the same id, and counts",
             "give one of them another `spec.tenantID`; the message names the other",
+        ),
+        Row(
+            "False",
+            s.DOCUMENT_FULL,
+            "all policies and quotas together exceed the 1 MiB that the server takes; the youngest are left out",
+            "shorten or delete some",
         ),
     ),
     t.QUOTA_EXCEEDED: (
@@ -188,7 +200,7 @@ TENANT: Final[dict[str, tuple[Row, ...]]] = {
             "it holds more; the server evicts the rest at its next report",
             "wait, or raise `spec.quota.maxIndexEntries`",
         ),
-        Row("False", t.NOT_EFFECTIVE, "the quota of another CacheTenant counts", _REPEATS),
+        Row("False", t.NOT_EFFECTIVE, "its quota does not count", _REPEATS),
     ),
 }
 

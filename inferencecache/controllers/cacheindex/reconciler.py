@@ -17,6 +17,7 @@ from typing import Any, Final
 
 from inferencecache.api.cachebackend import CacheBackend
 from inferencecache.api.cacheindex import CacheIndex
+from inferencecache.api.cachepolicy import CachePolicy
 from inferencecache.api.cachetenant import CacheTenant
 from inferencecache.controllers.cacheindex.attribution import attribute
 from inferencecache.controllers.cacheindex.index_status import index_status
@@ -25,6 +26,7 @@ from inferencecache.controllers.cacheindex.snapshot import Snapshot, parse
 from inferencecache.controllers.cacheindex.tier2_series import Tier2Series
 from inferencecache.controllers.dataplane.client import Endpoint
 from inferencecache.controllers.dataplane.fan_out import write_each
+from inferencecache.controllers.policy.document import policy_document
 from inferencecache.controllers.policy.owners import owners
 from inferencecache.controllers.policy.tenant_status import tenant_status
 from inferencecache.kube.client import Client
@@ -47,6 +49,7 @@ class CacheIndexReconciler:
         client: Client,
         indexes: Informer[CacheIndex],
         backends: Informer[CacheBackend],
+        policies: Informer[CachePolicy],
         tenants: Informer[CacheTenant],
         pods: Informer[Pod],
         endpoint: Endpoint,
@@ -56,6 +59,7 @@ class CacheIndexReconciler:
         self._client = client
         self._indexes = indexes
         self._backends = backends
+        self._policies = policies
         self._tenants = tenants
         self._pods = pods
         self._endpoint = endpoint
@@ -139,10 +143,11 @@ class CacheIndexReconciler:
         tenants = self._tenants.list()
         by_id = owners(tenants)
         entries = {row.tenant_id: row.index_entries for row in snapshot.tenants or ()}
+        left_out = policy_document(self._policies.list(), tenants).left_out
         now = self._now()
 
         def decide(live: CacheTenant) -> dict[str, Any] | None:
-            return tenant_status(live, by_id, entries, now)
+            return tenant_status(live, by_id, entries, left_out, now)
 
         return await write_each(tenants, partial(self._write_status, decide), what="tenant status")
 

@@ -2,7 +2,9 @@
 
 | the tenant                                  | Ready                     | QuotaExceeded            |
 |---------------------------------------------|---------------------------|--------------------------|
+| its id is longer than the server takes      | False, TenantIDTooLong    | False, NotEffective      |
 | its id belongs to another CacheTenant       | False, DuplicateTenantID  | False, NotEffective      |
+| its quota finds no room in the document     | False, DocumentFull       | False, NotEffective      |
 | sets no quota                               | True, Observed            | False, NoQuota           |
 | holds as many entries as it may, or fewer   | True, Observed            | False, WithinBudget      |
 | holds more                                  | True, Observed            | True, OverEntryBudget    |
@@ -10,19 +12,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from datetime import datetime
 from typing import Any, Final, NamedTuple
 
 from inferencecache.api.cachetenant import CacheTenant
+from inferencecache.controllers.dataplane.served import DOCUMENT_FULL
 from inferencecache.controllers.policy.owners import quota_of
 from inferencecache.kube.conditions import Condition, ConditionStatus, set_condition
 from inferencecache.kube.resource import Key
+from inferencecache.wire.limits import LONGEST_NAME
 
 READY: Final = "Ready"
 QUOTA_EXCEEDED: Final = "QuotaExceeded"
 
 OBSERVED: Final = "Observed"
+TENANT_ID_TOO_LONG: Final = "TenantIDTooLong"
 DUPLICATE_TENANT_ID: Final = "DuplicateTenantID"
 NOT_EFFECTIVE: Final = "NotEffective"
 NO_QUOTA: Final = "NoQuota"
@@ -38,7 +43,11 @@ class _Claim(NamedTuple):
 
 
 def tenant_status(
-    tenant: CacheTenant, owners: Mapping[str, CacheTenant], entries: Mapping[str, int], now: datetime
+    tenant: CacheTenant,
+    owners: Mapping[str, CacheTenant],
+    entries: Mapping[str, int],
+    left_out: Collection[Key],
+    now: datetime,
 ) -> dict[str, Any] | None:
     """The fields to write, or None if the status says all that already.
 
@@ -46,13 +55,14 @@ def tenant_status(
         tenant: whose status it is.
         owners: the owner of each tenant id.
         entries: the entries of each tenant id that the server knows; one it does not know has none.
+        left_out: whose quotas the server is not told, as all together are too long.
         now: for conditions that change.
     """
     held = entries.get(tenant.spec.tenant_id, 0)
     generation = tenant.metadata.generation
     before: list[Condition] = [one.manifest() for one in tenant.status.conditions or ()]
     after = before
-    for claim in _claims(tenant, owners.get(tenant.spec.tenant_id), held):
+    for claim in _claims(tenant, owners.get(tenant.spec.tenant_id), held, Key.of(tenant) in left_out):
         after = set_condition(
             after,
             claim.type,
@@ -68,15 +78,19 @@ def tenant_status(
     return {"indexEntries": held, "observedGeneration": generation, "conditions": after}
 
 
-def _claims(tenant: CacheTenant, owner: CacheTenant | None, held: int) -> tuple[_Claim, _Claim]:
+def _claims(tenant: CacheTenant, owner: CacheTenant | None, held: int, left_out: bool) -> tuple[_Claim, _Claim]:
+    if len(tenant.spec.tenant_id) > LONGEST_NAME:
+        why = f"the server takes nothing for a tenant id of more than {LONGEST_NAME} characters"
+        return _ineffective(TENANT_ID_TOO_LONG, f"{why}; shorten spec.tenantID", why)
     if owner is not None and Key.of(owner) != Key.of(tenant):
-        message = (
-            f"tenant id {tenant.spec.tenant_id!r} belongs to CacheTenant {Key.of(owner)}; give this one another id"
+        return _ineffective(
+            DUPLICATE_TENANT_ID,
+            f"tenant id {tenant.spec.tenant_id!r} belongs to CacheTenant {Key.of(owner)}; give this one another id",
+            f"only the quota of CacheTenant {Key.of(owner)} counts",
         )
-        return (
-            _Claim(READY, "False", DUPLICATE_TENANT_ID, message),
-            _Claim(QUOTA_EXCEEDED, "False", NOT_EFFECTIVE, f"only the quota of CacheTenant {Key.of(owner)} counts"),
-        )
+    if left_out:
+        why = "all CachePolicies and quotas together are longer than the server takes"
+        return _ineffective(DOCUMENT_FULL, f"{why}; delete or shorten some", why)
     ready = _Claim(READY, "True", OBSERVED, "the server's index was read")
     quota = quota_of(tenant)
     if quota is None:
@@ -86,3 +100,7 @@ def _claims(tenant: CacheTenant, owner: CacheTenant | None, held: int) -> tuple[
     return ready, _Claim(
         QUOTA_EXCEEDED, "True", OVER_ENTRY_BUDGET, f"more than the allowed {quota} entries; the server evicts the rest"
     )
+
+
+def _ineffective(reason: str, message: str, why: str) -> tuple[_Claim, _Claim]:
+    return _Claim(READY, "False", reason, message), _Claim(QUOTA_EXCEEDED, "False", NOT_EFFECTIVE, why)

@@ -10,6 +10,8 @@ import pytest
 from inferencecache.api.cachetenant import CacheTenant
 from inferencecache.controllers.policy.owners import owners
 from inferencecache.controllers.policy.tenant_status import tenant_status
+from inferencecache.kube.resource import Key
+from inferencecache.wire.limits import LONGEST_NAME
 
 NOW = datetime(2026, 3, 2, 9, 30, tzinfo=UTC)
 
@@ -66,29 +68,52 @@ OBSERVED, DUPLICATE = ("True", "Observed"), ("False", "DuplicateTenantID")
 def test_what_a_tenant_is_told(
     this: CacheTenant, others: list[CacheTenant], held: int, ready: tuple[str, str], exceeded: tuple[str, str]
 ) -> None:
-    status = tenant_status(this, owners([this, *others]), {"t1": held}, NOW)
+    status = tenant_status(this, owners([this, *others]), {"t1": held}, (), NOW)
     assert conditions(status) == {"Ready": ready, "QuotaExceeded": exceeded}
     assert status is not None
     assert (status["indexEntries"], status["observedGeneration"]) == (held, 4)
 
 
+@pytest.mark.parametrize("quota", [5, None])
+@pytest.mark.parametrize(("length", "reason"), [(LONGEST_NAME, "Observed"), (LONGEST_NAME + 1, "TenantIDTooLong")])
+def test_a_tenant_id_that_the_server_takes_nothing_for_is_told_to_be_shortened(
+    quota: int | None, length: int, reason: str
+) -> None:
+    this = tenant("m", quota, tenant_id="x" * length)
+    status = tenant_status(this, owners([this]), {}, (), NOW)
+    assert conditions(status)["Ready"][1] == reason
+    assert status is not None
+    assert ("shorten spec.tenantID" in status["conditions"][0]["message"]) is (reason == "TenantIDTooLong")
+    assert len(status["conditions"][0]["message"]) < 200, "the id itself is of no help"
+
+
+def test_a_quota_that_found_no_room_in_the_document_is_told_so() -> None:
+    this, other = tenant("m", 5), tenant("n", 5, tenant_id="t2")
+    of = owners([this, other])
+    assert conditions(tenant_status(this, of, {}, {Key.of(this)}, NOW)) == {
+        "Ready": ("False", "DocumentFull"),
+        "QuotaExceeded": ("False", "NotEffective"),
+    }
+    assert conditions(tenant_status(other, of, {}, {Key.of(this)}, NOW))["Ready"] == OBSERVED
+
+
 def test_the_owner_of_a_shared_id_is_named() -> None:
-    status = tenant_status(tenant("m", 5), owners([tenant("m", 5), tenant("a", 1)]), {}, NOW)
+    status = tenant_status(tenant("m", 5), owners([tenant("m", 5), tenant("a", 1)]), {}, (), NOW)
     assert status is not None
     assert "a/a" in status["conditions"][0]["message"]
 
 
 def test_a_tenant_that_the_server_does_not_know_holds_nothing() -> None:
-    status = tenant_status(tenant("m", 5), {}, {"other": 7}, NOW)
+    status = tenant_status(tenant("m", 5), {}, {"other": 7}, (), NOW)
     assert status is not None
     assert status["indexEntries"] == 0
 
 
 def test_what_is_said_already_is_not_said_again() -> None:
-    first = tenant_status(tenant("m", 5), {}, {"t1": 3}, NOW)
+    first = tenant_status(tenant("m", 5), {}, {"t1": 3}, (), NOW)
     later = NOW + timedelta(hours=1)
-    assert tenant_status(tenant("m", 5, status=first), {}, {"t1": 3}, later) is None
-    assert tenant_status(tenant("m", 5, status=first), {}, {"t1": 4}, later) is not None
+    assert tenant_status(tenant("m", 5, status=first), {}, {"t1": 3}, (), later) is None
+    assert tenant_status(tenant("m", 5, status=first), {}, {"t1": 4}, (), later) is not None
 
 
 def test_conditions_of_others_stay() -> None:
@@ -99,6 +124,6 @@ def test_conditions_of_others_stay() -> None:
         "message": "",
         "lastTransitionTime": "2026-01-01T00:00:00Z",
     }
-    status = tenant_status(tenant("m", status={"conditions": [foreign]}), {}, {}, NOW)
+    status = tenant_status(tenant("m", status={"conditions": [foreign]}), {}, {}, (), NOW)
     assert status is not None
     assert [one["type"] for one in status["conditions"]] == ["Audited", "Ready", "QuotaExceeded"]
