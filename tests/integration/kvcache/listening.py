@@ -12,9 +12,19 @@ from fastapi import FastAPI
 from starlette.routing import Route
 
 from inferencecache.kube import pki
-from inferencecache.webhooks.app import OBJECT_DEADLINE, ObjectEndpoint
+from inferencecache.kube.resource import Manifest
+from inferencecache.webhooks.app import ObjectEndpoint
 from inferencecache.webhooks.review import Handler
 from inferencecache.webhooks.server import WebhookServer
+
+PATIENCE = timedelta(seconds=25)
+"""What a webhook may take on a busy machine; the API server waits half a minute for it at most."""
+
+
+def patient(configuration: Manifest) -> Manifest:
+    """A webhook configuration by which the API server waits as long as it can."""
+    webhooks = [{**webhook, "timeoutSeconds": 30} for webhook in configuration["webhooks"]]
+    return {**configuration, "webhooks": webhooks}
 
 
 @contextlib.asynccontextmanager
@@ -25,7 +35,7 @@ async def listening(paths: Mapping[str, Handler]) -> AsyncIterator[dict[str, str
     serving = pki.issue(ca, ["127.0.0.1"], now=now, lifetime=timedelta(hours=1))
     app = FastAPI()
     for path, handler in paths.items():
-        app.router.routes.append(Route(path, ObjectEndpoint(path, handler, OBJECT_DEADLINE), methods=["POST"]))
+        app.router.routes.append(Route(path, ObjectEndpoint(path, handler, PATIENCE), methods=["POST"]))
     server = WebhookServer(app, host="127.0.0.1", port=0, tls=pki.server_context(serving))
     async with asyncio.TaskGroup() as group:
         running = group.create_task(server.run())

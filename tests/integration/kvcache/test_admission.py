@@ -21,7 +21,7 @@ from inferencecache.kube.errors import ApiError, Invalid, NotFound
 from inferencecache.kube.resource import Key, Manifest
 from inferencecache.webhooks.kvcache import LivePools, PoolHandlers
 from tests.integration.kube.waiting import eventually
-from tests.integration.kvcache.listening import listening
+from tests.integration.kvcache.listening import PATIENCE, listening, patient
 
 FINALIZER = "gpustack.ai/controlled"
 _MARK = "pool-admission"
@@ -87,13 +87,14 @@ class Kinds:
 @pytest.fixture
 async def kinds(client: Client, namespace: str) -> AsyncIterator[Kinds]:
     await install_crds(client, crds())
-    async with listening(PoolHandlers(LivePools(client), dtype_owned=True).objects) as address:
+    handlers = PoolHandlers(LivePools(client), dtype_owned=True, lookup_timeout=PATIENCE)
+    async with listening(handlers.objects) as address:
         (_, configuration) = webhook_configurations(address)
         configuration["webhooks"] = [one for one in configuration["webhooks"] if one["name"].startswith("vkvcache")]
         for webhook in configuration["webhooks"]:
             webhook["objectSelector"] = {"matchLabels": {_MARK: namespace}}
         configuration["metadata"]["name"] = namespace
-        await client.create(configuration)
+        await client.create(patient(configuration))
         made = Kinds(client, namespace)
         try:
             # Called as soon as the API server says no where its schema says yes.

@@ -21,11 +21,12 @@ from inferencecache.kube import pki
 from inferencecache.kube.client import Client
 from inferencecache.kube.errors import ApiError, Invalid
 from inferencecache.kube.kinds import Pod
-from inferencecache.kube.resource import Key, Manifest
-from inferencecache.webhooks.app import OBJECT_DEADLINE, ObjectEndpoint
+from inferencecache.kube.resource import Key, Manifest, path_of
+from inferencecache.webhooks.app import ObjectEndpoint
 from inferencecache.webhooks.kvcache_injection.handlers import LiveChains, PoolInjection
 from inferencecache.webhooks.server import WebhookServer
 from tests.integration.kube.waiting import eventually
+from tests.integration.kvcache.listening import PATIENCE, patient
 from tests.integration.kvcache.pool_world import World
 from tests.unit.webhooks.kvcache_injection.pools import ENDPOINT, PREFIX, pod
 
@@ -45,8 +46,8 @@ async def port(client: Client) -> AsyncIterator[tuple[int, str]]:
     ca = pki.make_ca("test", now=now, lifetime=timedelta(hours=1))
     serving = pki.issue(ca, ["127.0.0.1"], now=now, lifetime=timedelta(hours=1))
     app = FastAPI()
-    for path, handler in PoolInjection(LiveChains(client)).paths.items():
-        app.router.routes.append(Route(path, ObjectEndpoint(path, handler, OBJECT_DEADLINE), methods=["POST"]))
+    for path, handler in PoolInjection(LiveChains(client, timeout=PATIENCE)).paths.items():
+        app.router.routes.append(Route(path, ObjectEndpoint(path, handler, PATIENCE), methods=["POST"]))
     server = WebhookServer(app, host="127.0.0.1", port=0, tls=pki.server_context(serving))
     async with asyncio.TaskGroup() as group:
         running = group.create_task(server.run())
@@ -63,7 +64,7 @@ def for_pods_of(namespace: str, port: int, ca: str) -> list[Manifest]:
         for webhook in configuration["webhooks"]:
             webhook["namespaceSelector"] = {"matchLabels": {"kubernetes.io/metadata.name": namespace}}
         configuration["metadata"]["name"] = f"{namespace}-{configuration['kind'].lower()}"
-        found.append(configuration)
+        found.append(patient(configuration))
     return found
 
 
@@ -71,10 +72,16 @@ def for_pods_of(namespace: str, port: int, ca: str) -> list[Manifest]:
 async def configured(client: Client, namespace: str, port: tuple[int, str]) -> AsyncIterator[None]:
     """The webhooks are called for Pods of the test's namespace."""
     configurations = for_pods_of(namespace, *port)
+    plain = labelled(namespace)
+    plain["metadata"] |= {"name": "plain", "labels": {}, "annotations": {}}
+    key = Key(namespace, (await client.create(plain))["metadata"]["name"])
     try:
-        for configuration in reversed(configurations):  # the mutating one last, as it shows that they are there
+        for configuration in configurations:
             await client.create(configuration)
+        # The API server hears of either at its own time.
         await eventually(lambda: refused(client, labelled(namespace)), lambda said: PREFIX in said)
+        await eventually(lambda: frozen(client, key), bool)
+        await client.delete(Pod.resource, key)
         yield
     finally:
         for configuration in configurations:
@@ -102,6 +109,18 @@ async def refused(client: Client, manifest: Manifest) -> str:
     except ApiError as error:
         return str(error)
     return ""
+
+
+async def frozen(client: Client, pod: Key) -> bool:
+    """Whether a Pod that runs may not be given the label."""
+    path = path_of(Pod.resource, pod.namespace, pod.name)
+    label = {"metadata": {"labels": {f"{PREFIX}inject": "true"}}}
+    merged = "application/merge-patch+json"
+    try:
+        await client.request("PATCH", path, body=label, params={"dryRun": "All"}, content_type=merged)
+    except Invalid:
+        return True
+    return False
 
 
 @pytest.fixture
