@@ -22,7 +22,7 @@ import aiohttp
 from inferencecache.api.cachebackend import CacheBackend
 from inferencecache.api.kinds import crds
 from inferencecache.cli import trial
-from inferencecache.cli.install import NAMESPACE, POOL_NAMESPACE, controller_rbac
+from inferencecache.cli.install import NAMESPACE, POOL_NAMESPACE, controller_rbac, webhook_configurations
 from inferencecache.cli.operator import LEASE
 from inferencecache.cli.processes import child
 from inferencecache.kube.client import Client
@@ -47,7 +47,7 @@ class Operator:
     ports: trial.Ports
 
     async def metrics(self) -> str:
-        """Its metrics; empty while it does not answer."""
+        """Its metrics; empty if it does not answer at all."""
         return await _read(f"http://127.0.0.1:{self.ports.metrics}/metrics")
 
     async def total(self, metric: str) -> float:
@@ -57,6 +57,12 @@ class Operator:
     async def leads(self) -> bool:
         """Whether it says that it leads."""
         return await self.total("leader_election_master_status") == 1
+
+    async def idle(self) -> bool:
+        """Whether it has neither anything in hand nor anything to take up; what the clock will bring does not count."""
+        seen = await self.metrics()
+        work = [sum_of(seen, name) for name in ("workqueue_depth", "controller_runtime_active_workers")]
+        return bool(seen) and work == [0, 0]
 
     async def wait_ready(self) -> None:
         """Wait until `/readyz` answers 200."""
@@ -134,6 +140,18 @@ def managed(namespace: str, name: str, **spec: Any) -> Manifest:
     }
 
 
+async def patient_webhooks(client: Client) -> None:
+    """Have the API server wait for the webhooks that are installed as long as it can.
+
+    Pods are let pass when nobody answers for three seconds, as they should be; on a busy machine that may happen.
+    """
+    for configuration in webhook_configurations():
+        resource, key = await client.locate(configuration)
+        count = range(len(configuration["webhooks"]))
+        patch = [{"op": "replace", "path": f"/webhooks/{one}/timeoutSeconds", "value": 30} for one in count]
+        await client.patch(resource, key, patch, type="json")
+
+
 async def find(client: Client, kind: type[Kind], key: Key) -> Manifest | None:
     """The whole object, or None."""
     try:
@@ -191,7 +209,7 @@ def sum_of(metrics: str, name: str, **labels: str) -> float:
 async def _read(url: str) -> str:
     try:
         async with (
-            aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=2)) as session,
+            aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=30)) as session,
             session.get(url) as answer,
         ):
             return await answer.text() if answer.status == 200 else ""

@@ -35,6 +35,7 @@ from tests.integration.operator_process import (
     lease_removed,
     managed,
     operator,
+    patient_webhooks,
     prepare,
     stays,
     there,
@@ -124,6 +125,7 @@ async def test_nothing_is_recreated_for_a_backend_that_is_being_deleted(
             await client.delete(CacheBackend.resource, key)
             await asyncio.gather(*(client.delete(kind.resource, key) for kind in (Deployment, Service)))
         await barrier("later")
+        await eventually(running.idle, bool)
         assert await children() == []
         await stays(children, seconds=1)
 
@@ -134,6 +136,7 @@ async def test_nothing_is_recreated_for_a_backend_that_is_being_deleted(
             await client.create(torn)
             await client.delete(CacheBackend.resource, keys[-1])
         await barrier("last")
+        await eventually(running.idle, bool)  # there are several workers, and the last need not be done last
         await stays(children, seconds=1)
         assert running.process.poll() is None
         for key in keys:
@@ -219,11 +222,13 @@ async def test_a_killed_leader_is_replaced_within_its_lease(
         await second.wait_ready()
         leader, other = await leader_of(first, second)
         holder = (await client.get(Lease, LEASE_KEY)).spec.holder_identity
+        other.send(signal.SIGSTOP)  # or it might lead before we have looked
         leader.send(signal.SIGKILL)
         assert await leader.wait_ended(seconds=60) == -signal.SIGKILL
         await client.create(managed(namespace, "orphan"))  # while nobody leads
         assert await find(client, Deployment, Key(namespace, "orphan")) is None
         killed = time.monotonic()
+        other.send(signal.SIGCONT)
         await there(client, Service, Key(namespace, "orphan"))
         # The Lease's 15 s after its last renewal, and a try every 2.4 s at most; the rest is for a busy machine.
         assert time.monotonic() - killed < 15 + 2.4 + 30
@@ -302,6 +307,7 @@ async def webhooks(client: Client, kubeconfig: Path) -> AsyncIterator[Ports]:
     try:
         for configuration in configurations:
             await client.apply(configuration)
+        await patient_webhooks(client)
         yield ports
     finally:
         for configuration in configurations:
@@ -367,8 +373,7 @@ async def test_a_steady_operator_writes_nothing(
     async def settled() -> bool:
         before = await writes()
         await asyncio.sleep(1.5)
-        to_do = [await running.total(name) for name in ("workqueue_depth", "controller_runtime_active_workers")]
-        return to_do == [0, 0] and await writes() == before
+        return await running.idle() and await writes() == before
 
     # Backends that other tests left have deadlines of their own, at which they are written.
     for left in await client.list(CacheBackend):

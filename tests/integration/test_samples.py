@@ -22,6 +22,7 @@ from inferencecache.kube.envtest import ControlPlane
 from inferencecache.kube.errors import Invalid, NotFound
 from inferencecache.kube.resource import Key, path_of
 from tests.integration.kube.waiting import eventually
+from tests.integration.operator_process import patient_webhooks
 from tests.mooncake import Master
 from tests.samples import (
     POOL_PROMISES,
@@ -65,6 +66,7 @@ async def installed(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[C
             log = folder / "controller.log"
             async with child("operator", command, log) as running:
                 await trial.wait_serving(running, client, ports)
+                await patient_webhooks(client)
                 yield client
 
 
