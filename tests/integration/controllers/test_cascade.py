@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from datetime import timedelta
 
 import pytest
 
@@ -11,6 +12,7 @@ from inferencecache.adapters.registry import load_adapters
 from inferencecache.api.cachebackend import CacheBackend
 from inferencecache.api.kinds import crds
 from inferencecache.controllers import register
+from inferencecache.controllers.cachebackend import cascade
 from inferencecache.kube.client import Client
 from inferencecache.kube.envtest import install_crds
 from inferencecache.kube.kinds import Deployment
@@ -93,7 +95,8 @@ async def generations(world: World) -> dict[str, int]:
     return {one.metadata.name: one.metadata.generation for one in found}
 
 
-async def test_a_second_replacement_within_the_window_waits(world: World) -> None:
+async def test_a_second_replacement_within_the_window_waits(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cascade, "WINDOW", timedelta(hours=1))
     async with operator(world.client):
         uids = await served_by(world, "a")
         await world.engine("mine")

@@ -170,10 +170,12 @@ async def a_rollout_that_gets_stuck_and_recovers(life: Life) -> AsyncIterator[st
     "Event KVEventsObserved",
 )
 async def engines_that_are_silent_for_too_long(life: Life) -> AsyncIterator[str]:
-    await life.born(annotations={}, observation={"firstEventTimeout": "3s"})
+    await life.born(annotations={}, observation={"firstEventTimeout": "1h"})
     await life.up()
     yield "Ready False AwaitingFirstKVEvent"
     yield "Event AwaitingFirstKVEvent"
+    patch = {"spec": {"observation": {"firstEventTimeout": "1s"}}}
+    await life.client.patch(CacheBackend.resource, life.key, patch)
     yield "Ready False NoKVEventsObserved"
     yield "Degraded True NoKVEventsObserved"
     yield "Event NoKVEventsObserved"
