@@ -141,7 +141,7 @@ async def test_a_template_is_rendered_under_the_revision_of_its_status(
         await client.create(own("PromptTemplate", key, {"body": "{{ system }} {{ q }}", "slots": slots}))
         first = await eventually(published, settled(1))
         assert await rendered() == ("OK", "Be brief. Why?", first.status.template_revision)
-        assert await condition(client, PromptTemplate, key, "Ready")() == ("True", "Served")
+        await eventually(condition(client, PromptTemplate, key, "Ready"), lambda seen: seen == ("True", "Served"))
 
         await client.patch(PromptTemplate.resource, key, {"spec": {"body": "{{ system }}\n{{ q }}"}})
         second = await eventually(published, settled(2))
@@ -197,7 +197,7 @@ async def test_a_topology_is_routed_over_the_pods_that_run(
         await hold("d-0", None)
         await client.delete(Pod.resource, Key(namespace, "p-0"))
         await eventually(ready, lambda seen: seen == ("False", "NoReplicas"))
-        assert await route() == ("", "")
+        await eventually(route, lambda seen: seen == ("", ""))
 
 
 async def test_a_token_for_another_audience_is_refused_and_a_good_one_mends_it(
