@@ -39,10 +39,11 @@ UNSEEN = {
     Use("update", "inferencecache.io", "cachebackends/finalizers"): (
         "checked within an apply, when an owner reference blocks its owner's deletion and the API server enforces it"
     ),
-    **{
-        Use("get", "inferencecache.io", told): "read again when a write of the status met somebody else's"
-        for told in ("cacheindices", "cachetenants", "pdtopologies", "prompttemplates")
-    },
+}
+# The same, but where the API server's watches lag one or the other may be seen.
+BY_CHANCE = {
+    Use("get", "inferencecache.io", told): "read again when a write of the status met somebody else's"
+    for told in ("cacheindices", "cachetenants", "pdtopologies", "prompttemplates")
 }
 
 
@@ -71,7 +72,7 @@ async def test_the_controller_uses_all_its_rights_and_needs_no_others(audit: Aud
     assert sorted(map(str, refused)) == []
     half = {grant for grant in grants if "inference-cache-pools" not in grant and "worker.gpustack.ai" not in grant}
     idle = {grant for grant in half if not any(covers(grant, use) for use in used)}
-    assert sorted(map(str, idle - UNSEEN.keys())) == []
+    assert sorted(map(str, idle - UNSEEN.keys() - BY_CHANCE.keys())) == []
     assert sorted(map(str, UNSEEN.keys() - idle)) == [], "these are seen after all"
 
 
