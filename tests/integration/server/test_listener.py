@@ -6,6 +6,7 @@ import asyncio
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 import hpack
 import pytest
@@ -41,6 +42,12 @@ class Peer:
         wide = frames.settings({frames.Setting.INITIAL_WINDOW_SIZE: frames.MAX_WINDOW})
         self.writer.write(frames.PREFACE + wide + frames.window_update(0, frames.MAX_WINDOW - frames.DEFAULT_WINDOW))
 
+    async def served(self) -> Any:
+        """The server's side of it, once it is there."""
+        await eventually(lambda: self.listener.peers or None)
+        [served] = self.listener.peers
+        return served
+
     async def frame(self) -> tuple[int, int, int, bytes]:
         """The next frame of the server: type, flags, stream, payload."""
         async with asyncio.timeout(60):
@@ -64,12 +71,23 @@ class Peer:
             return True
 
 
-async def forever(_requests: AsyncIterator[BytesValue], _call: Call) -> AsyncIterator[BytesValue]:
+BEGUN: list[Call] = []
+"""The streaming calls that have begun, whatever became of them since."""
+
+
+async def begun(at: int) -> None:
+    """Wait until one more call has begun than so many."""
+    await eventually(lambda: len(BEGUN) > at or None)
+
+
+async def forever(_requests: AsyncIterator[BytesValue], call: Call) -> AsyncIterator[BytesValue]:
+    BEGUN.append(call)
     while True:
         yield BIG
 
 
-async def silent(requests: AsyncIterator[BytesValue], _call: Call) -> AsyncIterator[BytesValue]:
+async def silent(requests: AsyncIterator[BytesValue], call: Call) -> AsyncIterator[BytesValue]:
+    BEGUN.append(call)
     async for _ in requests:
         pass
     yield BytesValue()
@@ -89,7 +107,6 @@ async def connected(patience: Patience) -> AsyncIterator[Peer]:
     sock = bind(BindAddress("127.0.0.1", 0))
     async with serving(METHODS, sock, instance="life", patience=patience) as listener:
         reader, writer = await asyncio.open_connection("127.0.0.1", sock.getsockname()[1])
-        await eventually(lambda: listener.peers or None)
         yield Peer(listener, reader, writer)
         writer.close()
 
@@ -113,11 +130,12 @@ async def test_a_silent_peer_is_asked_and_stays_as_long_as_it_answers() -> None:
 
 
 async def test_a_peer_that_is_gone_without_a_word_is_dropped_and_its_calls_with_it() -> None:
+    so_far = len(BEGUN)
     async with connected(NO_SIGN_OF_LIFE) as peer:
+        served = await peer.served()
         peer.greet()
         peer.writer.write(frames.frame(frames.HEADERS, frames.END_HEADERS, 1, head("/s/Silent")))
-        [served] = peer.listener.peers
-        await eventually(lambda: served.connection.tasks or None)
+        await begun(so_far)
         await peer.frame_of(frames.PING)
         assert await peer.dropped()
         await eventually(lambda: True if not peer.listener.peers and not served.connection.tasks else None)
@@ -131,13 +149,14 @@ async def test_a_peer_within_a_frame_that_never_ends_is_dropped() -> None:
 
 
 async def test_a_peer_that_does_not_read_stops_its_call_and_is_dropped() -> None:
+    so_far = len(BEGUN)
     async with connected(NO_SIGN_OF_LIFE) as peer:
+        served = await peer.served()
         peer.writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         peer.greet()
         peer.writer.write(frames.frame(frames.HEADERS, 5, 1, head("/s/Forever")))
         peer.writer.transport.pause_reading()  # type: ignore[attr-defined]
-        [served] = peer.listener.peers
-        await eventually(lambda: served.connection.tasks or None)
+        await begun(so_far)
         buffered = [0]
 
         def gone() -> bool | None:
@@ -157,7 +176,7 @@ async def test_a_call_of_a_peer_that_reads_slowly_waits_for_it() -> None:
         while received < 32 << 20:
             kind, _, _, payload = await peer.frame()
             received += len(payload) if kind == frames.DATA else 0
-        [served] = peer.listener.peers
+        served = await peer.served()
         assert served.transport.get_write_buffer_size() < 2 << 20
 
 
@@ -173,7 +192,7 @@ async def test_a_peer_that_asks_and_does_not_read_makes_no_answers_pile_up_and_i
             for call in range(calls)
         )
         peer.writer.write(asked)
-        (server_side,) = peer.listener.peers
+        server_side = await peer.served()
         await eventually(lambda: server_side.transport.get_write_buffer_size() or None)
         assert server_side.transport.get_write_buffer_size() < 3 << 20
         ended = set()
