@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from inferencecache.server import probe, tier2
 from inferencecache.server.store import shared_log, stream
 from tests.integration.server.redis_server import RedisServer
 
@@ -15,6 +16,8 @@ def patience_with_stores(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(stream, "_ANSWER_SECONDS", 60.0)
     monkeypatch.setattr(stream, "_CONNECT_SECONDS", 60.0)
     monkeypatch.setattr(shared_log, "_STALL_SECONDS", 60.0)
+    monkeypatch.setattr(tier2, "_SECONDS", 60.0)
+    monkeypatch.setattr(probe, "TIER2_SECONDS", 60.0)
 
 
 @pytest.fixture

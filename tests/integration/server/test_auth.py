@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from datetime import timedelta
 from pathlib import Path
 
 import grpc
@@ -12,10 +13,13 @@ import pytest
 import yaml
 
 from inferencecache.kube.client import Client
+from inferencecache.kube.connection import connect
 from inferencecache.kube.envtest import ControlPlane
+from inferencecache.server import tokenreview
 from inferencecache.server.auth import ReviewUnavailable
 from inferencecache.server.tokenreview import TokenReviews
 from inferencecache.wire.v1alpha1 import inferencecache_pb2 as pb
+from tests.integration.kube.waiting import eventually
 from tests.integration.server.running import Running, Stub, calling, get, lookup, request, running, update
 
 RBAC = Path(__file__).parents[3] / "manifests" / "server" / "rbac.yaml"
@@ -73,7 +77,20 @@ async def server_identity(
             manifest["subjects"][0]["namespace"] = accounts.namespace
         if manifest["kind"] != "ServiceAccount":
             await client.apply(manifest)
-    monkeypatch.setenv("KUBECONFIG", str(kubeconfig(control_plane, token, tmp_path / "server.kubeconfig")))
+    way = kubeconfig(control_plane, token, tmp_path / "server.kubeconfig")
+    monkeypatch.setenv("KUBECONFIG", str(way))
+    monkeypatch.setattr(tokenreview, "TIMEOUT", timedelta(seconds=60))  # a busy API server may take that long
+    async with await connect(way) as connection:
+        reviews = TokenReviews(Client(connection, field_manager="test"))
+
+        async def permitted() -> bool:
+            try:
+                await reviews.review(token, [])
+            except ReviewUnavailable:
+                return False
+            return True
+
+        await eventually(permitted, bool)  # the API server hears of roles in its own time
 
 
 @asynccontextmanager

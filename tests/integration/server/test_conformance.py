@@ -44,7 +44,7 @@ async def test_the_conformance_suite_of_http_2_passes_in_its_strict_mode(server:
     suite = await built("github.com/summerwind/h2spec/cmd/h2spec", tmp_path)
     where = ["-h", "127.0.0.1", "-p", str(server.ports.grpc)]
     path = "/inferencecache.v1alpha1.InferenceCache/ReportCacheState"
-    status, printed = await output(suite, *where, "--strict", "--timeout", "5", "--path", path)
+    status, printed = await output(suite, *where, "--strict", "--timeout", "60", "--path", path)
     assert status == 0, printed
     assert "146 tests, 146 passed, 0 skipped, 0 failed" in printed
 

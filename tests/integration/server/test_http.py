@@ -306,7 +306,10 @@ async def test_an_idle_connection_outlives_the_limit_for_headers(
     writer.close()
 
 
-async def test_long_bodies_that_do_not_end_hold_up_other_long_ones_only(server: Running) -> None:
+async def test_long_bodies_that_do_not_end_hold_up_other_long_ones_only(
+    server: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(web, "BODY_SECONDS", 3600.0)
     long = json.dumps(UPDATE).encode() + b" " * web.LONG_BODY
     begun = b"POST /v1/cache-state HTTP/1.1\r\nHost: x\r\nContent-Length: 4000000\r\n\r\n" + b" " * (2 * web.LONG_BODY)
     idlers = [await asyncio.open_connection("127.0.0.1", server.ports.http) for _ in range(LONG_BODIES)]
