@@ -4,14 +4,18 @@ import pytest
 
 from inferencecache.kube import ports
 from inferencecache.subscriber import channel, delivery, stats
+from inferencecache.subscriber.source import Source
 
 
 @pytest.fixture(autouse=True)
 def patience_with_servers(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A server on a busy machine may take longer over an answer than a sidecar waits, which then tells it again."""
+    """On a busy machine servers and engines may take longer over an answer than a sidecar waits."""
     monkeypatch.setattr(delivery, "RPC_SECONDS", 60.0)
     monkeypatch.setattr(stats, "_RPC_SECONDS", 60.0)
+    monkeypatch.setattr(stats, "_SCRAPE_SECONDS", 60.0)
     monkeypatch.setattr(channel, "_CONNECT_SECONDS", 60.0)
+    assert Source.__init__.__kwdefaults__ is not None
+    monkeypatch.setitem(Source.__init__.__kwdefaults__, "patience", 60.0)
 
 
 @pytest.fixture
