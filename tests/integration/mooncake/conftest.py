@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -27,7 +28,7 @@ def single_tenant(tmp_path: Path) -> Iterator[Master]:
 
 @pytest.fixture
 async def clients() -> AsyncIterator[MooncakeClients]:
-    clients = MooncakeClients()
+    clients = MooncakeClients(timeout=timedelta(minutes=1))
     running = asyncio.create_task(clients.run())
     yield clients
     running.cancel()

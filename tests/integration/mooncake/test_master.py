@@ -175,20 +175,23 @@ async def test_a_store_mounts_again_after_its_master_restarted(master: Master, a
 async def test_a_frozen_master_costs_its_own_calls_one_timeout_and_nobody_elses(
     master: Master, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    clients = MooncakeClients(timeout=timedelta(seconds=4))
-    running = asyncio.create_task(clients.run())
+    patient, hasty = MooncakeClients(timeout=timedelta(hours=1)), MooncakeClients(timeout=timedelta(seconds=4))
+    running = [asyncio.create_task(clients.run()) for clients in (patient, hasty)]
     with Master(tmp_path_factory.mktemp("other")) as other:
-        frozen = clients.at(master.admin)
+        frozen = patient.at(master.admin)
         assert await frozen.quotas() == {}
-        assert await clients.at(other.admin).health() == Health(service_ready=True)
+        assert await patient.at(other.admin).health() == Health(service_ready=True)
         master.freeze()
-        calls = [asyncio.create_task(frozen.quotas()) for _ in range(20)]
-        assert await clients.at(other.admin).health() == Health(service_ready=True)
-        assert not any(call.done() for call in calls), "the answer of one master waited for another"
+        waiting = [asyncio.create_task(frozen.quotas()) for _ in range(20)]
+        async with asyncio.timeout(60):
+            assert await patient.at(other.admin).health() == Health(service_ready=True)
+        assert not any(call.done() for call in waiting), "the answer of one master waited for another"
         async with asyncio.timeout(60):  # in turn they would take 80 s
+            calls = (hasty.at(master.admin).quotas() for _ in range(20))
             outcomes = await asyncio.gather(*calls, return_exceptions=True)
         assert {type(outcome) for outcome in outcomes} == {MasterFailure}
         master.thaw()
-        assert await frozen.quotas() == {}
-    running.cancel()
-    await asyncio.wait([running])
+        assert await asyncio.gather(*waiting) == [{}] * 20
+    for task in running:
+        task.cancel()
+    await asyncio.wait(running)
