@@ -15,7 +15,7 @@ from inferencecache.controllers.connections import Connections, NoAnswer
 
 @pytest.fixture
 async def connections() -> AsyncIterator[Connections]:
-    connections = Connections(timeout=timedelta(seconds=5), proxies=False)
+    connections = Connections(timeout=timedelta(minutes=1), proxies=False)
     running = asyncio.create_task(connections.run())
     yield connections
     running.cancel()

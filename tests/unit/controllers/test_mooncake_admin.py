@@ -84,7 +84,7 @@ async def test_who_may_not_write_any_more_sends_no_write_and_reads_on(clients: M
 
 @pytest.fixture
 async def clients() -> AsyncIterator[MooncakeClients]:
-    clients = MooncakeClients()
+    clients = MooncakeClients(timeout=timedelta(minutes=1))
     running = asyncio.create_task(clients.run())
     yield clients
     running.cancel()
@@ -421,7 +421,7 @@ async def test_stopping_closes_the_connections(clients: MooncakeClients) -> None
         closed.set()
 
     async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
-        mine = MooncakeClients()
+        mine = MooncakeClients(timeout=timedelta(minutes=1))
         running = asyncio.create_task(mine.run())
         host, port = server.sockets[0].getsockname()
         assert await mine.at(f"{host}:{port}").health() == Health(service_ready=True)

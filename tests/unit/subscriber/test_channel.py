@@ -58,20 +58,20 @@ async def test_messages_of_any_size_come_back() -> None:
     async with grpcio(echo, max_receive_message_length=-1) as address, channel_to(address) as channel:
         for size in (0, 1, 16_379, 16_384, 65_535, 65_536, 1_000_000):
             message = bytes(index % 251 for index in range(size))
-            assert await channel.call(ECHO, message, 10) == message
+            assert await channel.call(ECHO, message, 60) == message
         assert channel.connections == 1
 
 
 async def test_many_calls_at_once_are_answered_in_their_order() -> None:
     async with grpcio(echo, max_concurrent_streams=7) as address, channel_to(address) as channel:
         messages = [b"%d" % number for number in range(500)]
-        assert await channel.calls(ECHO, messages, 30) == messages
-        assert await channel.calls(ECHO, [], 30) == []
+        assert await channel.calls(ECHO, messages, 60) == messages
+        assert await channel.calls(ECHO, [], 60) == []
 
 
 async def test_calls_of_several_tasks_do_not_mix() -> None:
     async with grpcio(echo) as address, channel_to(address) as channel:
-        answers = await asyncio.gather(*(channel.call(ECHO, b"%d" % number, 10) for number in range(100)))
+        answers = await asyncio.gather(*(channel.call(ECHO, b"%d" % number, 60) for number in range(100)))
         assert answers == [b"%d" % number for number in range(100)]
 
 
@@ -82,10 +82,10 @@ async def test_a_status_is_an_error_with_its_code_and_message() -> None:
 
     async with grpcio(refuse) as address, channel_to(address) as channel:
         with pytest.raises(RpcError, match="not you") as caught:
-            await channel.call(ECHO, b"", 10)
+            await channel.call(ECHO, b"", 60)
         assert caught.value.code == grpc.StatusCode.PERMISSION_DENIED.value[0]
         with pytest.raises(RpcError) as caught:
-            await channel.call("/test.Test/Nothing", b"", 10)
+            await channel.call("/test.Test/Nothing", b"", 60)
         assert caught.value.code == grpc.StatusCode.UNIMPLEMENTED.value[0]
 
 
@@ -96,11 +96,11 @@ async def test_a_call_that_takes_too_long_fails_and_the_others_do_not() -> None:
 
     async with grpcio(slow) as address, channel_to(address) as channel:
         late = asyncio.create_task(channel.call(ECHO, b"slow", 0.2))
-        assert await channel.call(ECHO, b"fast", 10) == b"fast"
+        assert await channel.call(ECHO, b"fast", 60) == b"fast"
         with pytest.raises(RpcError) as caught:
             await late
         assert caught.value.code == DEADLINE_EXCEEDED
-        assert await channel.call(ECHO, b"fast", 10) == b"fast"
+        assert await channel.call(ECHO, b"fast", 60) == b"fast"
 
 
 async def test_the_token_and_the_deadline_are_sent() -> None:
@@ -111,26 +111,26 @@ async def test_the_token_and_the_deadline_are_sent() -> None:
         return request
 
     async with grpcio(look) as address, channel_to(address, token=lambda: "secret") as channel:
-        await channel.call(ECHO, b"", 10)
+        await channel.call(ECHO, b"", 3600)
     assert seen["authorization"] == "Bearer secret"
-    assert 5 < float(seen["remaining"]) <= 10
+    assert 1800 < float(seen["remaining"]) <= 3600
 
 
 async def test_after_a_server_is_gone_the_next_one_at_its_address_is_called() -> None:
     lost = asyncio.Event()
     async with grpcio(echo) as address, channel_to(address, on_loss=lost.set) as channel:
-        await channel.call(ECHO, b"", 10)
+        await channel.call(ECHO, b"", 60)
         channel.close()
         async with asyncio.timeout(60):
             await lost.wait()
-        assert await channel.call(ECHO, b"again", 10) == b"again"
+        assert await channel.call(ECHO, b"again", 60) == b"again"
         assert channel.connections == 2
 
 
 async def test_where_nobody_listens_a_call_fails_at_once() -> None:
     async with channel_to(Address("127.0.0.1", 1)) as channel:
         with pytest.raises(RpcError) as caught:
-            await channel.call(ECHO, b"", 10)
+            await channel.call(ECHO, b"", 60)
         assert caught.value.code == UNAVAILABLE
 
 
@@ -201,8 +201,8 @@ def padded(stream_id: int) -> bytes:
 @pytest.mark.parametrize("answer", [whole, padded])
 async def test_an_answer_in_any_framing_is_read(answer: Callable[[int], bytes]) -> None:
     async with scripted(answer) as address, channel_to(address) as channel:
-        assert await channel.call(ECHO, b"", 10) == b"hello"
-        assert await channel.call(ECHO, b"", 10) == b"hello"
+        assert await channel.call(ECHO, b"", 60) == b"hello"
+        assert await channel.call(ECHO, b"", 60) == b"hello"
 
 
 def reset(stream_id: int) -> bytes:
@@ -250,7 +250,7 @@ def endless_frame(_stream_id: int) -> bytes:
 async def test_an_answer_that_is_none_is_an_error_that_says_why(answer: Callable[[int], bytes], said: str) -> None:
     async with scripted(answer) as address, channel_to(address) as channel:
         with pytest.raises(RpcError, match=re.escape(said)):
-            await channel.call(ECHO, b"", 10)
+            await channel.call(ECHO, b"", 60)
 
 
 async def test_a_connection_on_which_something_else_than_grpc_answered_is_not_used_again() -> None:
@@ -261,11 +261,11 @@ async def test_a_connection_on_which_something_else_than_grpc_answered_is_not_us
         channel_to(address, on_loss=lost.set) as channel,
     ):
         with pytest.raises(RpcError, match="HTTP status 503"):
-            await channel.call(ECHO, b"", 10)
+            await channel.call(ECHO, b"", 60)
         async with asyncio.timeout(60):
             await lost.wait()
         for _ in range(2):
-            assert await channel.call(ECHO, b"", 10) == b"hello"
+            assert await channel.call(ECHO, b"", 60) == b"hello"
         assert channel.connections == 2
 
 
@@ -273,7 +273,7 @@ async def test_calls_that_wait_behind_an_answer_that_is_no_grpc_fail_with_it() -
     greeting = frames.settings({Setting.MAX_CONCURRENT_STREAMS: 1})
     async with scripted(html, greeting) as address, channel_to(address) as channel:
         await channel.connect()  # so that all of them are made before the first one is answered
-        results = await asyncio.gather(*(channel.call(ECHO, b"", 10) for _ in range(3)), return_exceptions=True)
+        results = await asyncio.gather(*(channel.call(ECHO, b"", 60) for _ in range(3)), return_exceptions=True)
         assert [error.code for error in results if isinstance(error, RpcError)] == [UNAVAILABLE] * 3
         assert channel.connections == 1
 
@@ -314,7 +314,7 @@ async def test_a_server_that_allows_one_call_at_a_time_gets_them_in_turn() -> No
         return whole(stream_id, b"%d" % stream_id)
 
     async with scripted(slowly, greeting) as address, channel_to(address) as channel:
-        assert await channel.calls(ECHO, [b"", b"", b""], 10) == [b"1", b"3", b"5"]
+        assert await channel.calls(ECHO, [b"", b"", b""], 60) == [b"1", b"3", b"5"]
 
 
 async def test_the_life_of_a_server_is_what_it_says_on_this_connection() -> None:
@@ -326,7 +326,7 @@ async def test_the_life_of_a_server_is_what_it_says_on_this_connection() -> None
     async with scripted(answer) as address, channel_to(address) as channel:
         seen = []
         for _ in range(3):
-            await channel.call(ECHO, b"", 10)
+            await channel.call(ECHO, b"", 60)
             seen.append(channel.instance)
         assert seen == ["one", "one", "two"]
         channel.close()
@@ -340,7 +340,7 @@ async def test_a_status_that_no_call_has_is_none() -> None:
         channel_to(address) as channel,
     ):
         with pytest.raises(RpcError, match="an answer without a status"):
-            await channel.call(ECHO, b"", 10)
+            await channel.call(ECHO, b"", 60)
 
 
 async def test_a_field_block_of_nothing_that_does_not_end_is_given_up() -> None:
@@ -349,7 +349,7 @@ async def test_a_field_block_of_nothing_that_does_not_end_is_given_up() -> None:
 
     async with scripted(answer) as address, channel_to(address) as channel:
         with pytest.raises(RpcError, match="a field block without end"):
-            await channel.call(ECHO, b"", 10)
+            await channel.call(ECHO, b"", 60)
 
 
 @settings(max_examples=40, deadline=None)
