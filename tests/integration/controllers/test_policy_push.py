@@ -14,6 +14,7 @@ from inferencecache.api.pdtopology import PDTopology
 from inferencecache.api.prompttemplate import PromptTemplate
 from inferencecache.kube.client import Client
 from inferencecache.kube.kinds import Pod
+from inferencecache.kube.ports import free_port
 from inferencecache.kube.resource import Key
 from inferencecache.server.sockets import BindAddress
 from inferencecache.wire.v1alpha1 import inferencecache_pb2 as pb
@@ -105,13 +106,16 @@ async def test_a_server_that_was_restarted_is_told_again(
     server_identity: None,
 ) -> None:
     username = f"system:serviceaccount:{accounts.namespace}:controller"
+    where = BindAddress("127.0.0.1", free_port())
     await client.create(own("CachePolicy", Key(namespace, "p"), {"strategy": {"requireChain": True}}))
-    async with guarded(accounts) as first, operator(client, settings(first, tokens, push=OFTEN)):
+    async with (
+        guarded(accounts, snapshot_bind_address=where) as first,
+        operator(client, settings(first, tokens, push=OFTEN)),
+    ):
         async with calling(first) as stub:
             await eventually(reason(stub, namespace), lambda seen: seen == "POLICY_REQUIRES_CHAIN")
         first.stop.set()
         await first.ended
-        where = BindAddress("127.0.0.1", first.ports.snapshot)
         async with running(allowed_controller_sa=username, snapshot_bind_address=where) as second:
             async with calling(second) as stub:
                 await eventually(reason(stub, namespace), lambda seen: seen == "POLICY_REQUIRES_CHAIN")
