@@ -72,7 +72,7 @@ async def test_a_foreign_deployment_is_named_and_untouched_until_it_goes(
             "spec": {"replicas": 2, "selector": {"matchLabels": labels}, "template": template},
         }
     )
-    async with operator(kubeconfig, tmp_path) as running:
+    async with operator(kubeconfig, tmp_path, elect=False) as running:
         await running.wait_ready()
         await client.create(managed(namespace, "kv"))
         status, _, message = await eventually(lambda: condition(client, key), lambda seen: seen[1] == "ChildConflict")
@@ -112,7 +112,7 @@ async def test_nothing_is_recreated_for_a_backend_that_is_being_deleted(
         await client.create(managed(namespace, name))
         await there(client, Service, Key(namespace, name))
 
-    async with operator(kubeconfig, tmp_path) as running:
+    async with operator(kubeconfig, tmp_path, elect=False) as running:
         await running.wait_ready()
         for name in names:
             backend = managed(namespace, name)
@@ -334,7 +334,7 @@ async def test_events_tell_which_engines_were_wired_and_which_were_not(
             if event["regarding"]["kind"] == "Pod" and event["regarding"]["name"] == f"{name}-engine"
         ]
 
-    async with operator(kubeconfig, tmp_path, ports=webhooks) as running:
+    async with operator(kubeconfig, tmp_path, ports=webhooks, elect=False) as running:
         await wait_serving(Child("operator", running.process, running.log), client, webhooks)
         service = {"ports": [{"port": 80}], "selector": {"app": "somebody-else"}}
         metadata = {"name": "poor", "namespace": namespace}
