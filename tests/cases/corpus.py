@@ -16,13 +16,13 @@ from tests.cases.worker import with_effect
 DATA = Path(__file__).parent / "data"
 
 
-class _Loader(yaml.SafeLoader):
+class _Loader(yaml.CSafeLoader):
     """YAML as Kubernetes reads it: timestamps are text, and only true and false are booleans."""
 
 
 _Loader.yaml_implicit_resolvers = {
     char: [rule for rule in rules if rule[0].rpartition(":")[2] not in ("timestamp", "bool")]
-    for char, rules in yaml.SafeLoader.yaml_implicit_resolvers.items()
+    for char, rules in yaml.CSafeLoader.yaml_implicit_resolvers.items()
 }
 _Loader.add_implicit_resolver("tag:yaml.org,2002:bool", re.compile("^(true|false)$"), ["t", "f"])
 

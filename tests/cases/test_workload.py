@@ -163,15 +163,15 @@ class Cluster:
 
     async def settles(self, want: dict[str, Any], wait: float) -> None:
         """Wait until the operator rests, `wait` seconds from now at the earliest, and the state is as wanted."""
+        await asyncio.sleep(wait)
         loop = asyncio.get_running_loop()
-        start = loop.time()
+        deadline = loop.time() + _PATIENCE
         while True:
             seen, settled = await self.look()
-            waited = loop.time() - start
             seen = {part: seen[part] for part in want}
-            if settled and waited >= wait and seen == want:
+            if settled and seen == want:
                 return
-            if waited > wait + _PATIENCE:
+            if loop.time() > deadline:
                 told = list(differences(want, seen))
                 raise AssertionError("\n".join(told) or "as wanted, but the operator does not come to rest")
             await asyncio.sleep(_BETWEEN_LOOKS)
