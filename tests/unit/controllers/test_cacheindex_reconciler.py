@@ -13,10 +13,12 @@ import pytest
 
 from inferencecache.api.cachebackend import CacheBackend
 from inferencecache.api.cacheindex import CacheIndex
+from inferencecache.api.cachepolicy import CachePolicy
 from inferencecache.api.cachetenant import CacheTenant
 from inferencecache.controllers.cacheindex.reconciler import SINGLETON, CacheIndexReconciler
 from inferencecache.controllers.cacheindex.snapshot import SnapshotError
 from inferencecache.controllers.dataplane.client import Endpoint, ServerCallError, ServerClient, TokenFile
+from inferencecache.controllers.policy import document
 from inferencecache.kube.client import Client
 from inferencecache.kube.controller import Result
 from inferencecache.kube.errors import Forbidden, KubeError
@@ -102,6 +104,7 @@ async def tick(
     body: bytes = json.dumps({"replicas": ROWS}).encode(),
     indexes: Known | None = None,
     backends: Known | None = None,
+    tenants: Known | None = None,
     pods: Known | None = None,
 ) -> Result:
     token = TokenFile(Path("/nonexistent"))
@@ -109,7 +112,8 @@ async def tick(
         client=cast(Client, written),
         indexes=cast("Informer[CacheIndex]", indexes or Known(INDEX)),
         backends=cast("Informer[CacheBackend]", backends or Known(backend("a"), backend("b"))),
-        tenants=cast("Informer[CacheTenant]", Known(TENANT)),
+        policies=cast("Informer[CachePolicy]", Known()),
+        tenants=cast("Informer[CacheTenant]", tenants or Known(TENANT)),
         pods=cast("Informer[Pod]", pods or Known(pod("a"), pod("b"))),
         endpoint=Endpoint(name="test", client=Answering(status, body), url="http://s/snapshot", token=token),
         interval=INTERVAL,
@@ -135,6 +139,19 @@ async def test_a_tick_writes_everything_that_differs_and_asks_for_the_next() -> 
         "CacheTenant a/t",
     }
     assert counts(written) == {"a/kv": 9, "b/kv": 9}
+
+
+async def test_a_tenant_whose_quota_finds_no_room_in_the_document_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    def tenant(name: str, created: str) -> CacheTenant:
+        metadata = {"name": name, "namespace": "a", "creationTimestamp": created}
+        spec = {"tenantID": name, "quota": {"maxIndexEntries": 5}}
+        return CacheTenant.decode({"metadata": metadata, "spec": spec})
+
+    monkeypatch.setattr(document, "LARGEST_POLICIES", 100)  # of which one quota takes most
+    written = Written()
+    await tick(written, tenants=Known(tenant("old", "2026-01-01T00:00:00Z"), tenant("new", "2026-02-01T00:00:00Z")))
+    told = {name: written.patches[f"CacheTenant a/{name}"]["status"]["conditions"][0] for name in ("old", "new")}
+    assert {name: one["reason"] for name, one in told.items()} == {"old": "Observed", "new": "DocumentFull"}
 
 
 async def test_the_participation_alone_is_patched_and_only_of_this_very_backend() -> None:
