@@ -15,7 +15,7 @@ from inferencecache.api.cachebackend import CacheBackend
 from inferencecache.api.kvcache import UsedBy, used_by_patch
 from inferencecache.api.kvcachepool import KVCachePool
 from inferencecache.api.kvcachepoolbinding import KVCachePoolBinding
-from inferencecache.api.stored import StoredBinding, StoredPool
+from inferencecache.api.stored import UNKNOWN_USER, StoredBinding, StoredPool
 from inferencecache.controllers.cachebackend.pool import PoolChain
 from inferencecache.kube.cache import Cache
 from inferencecache.kube.client import Client
@@ -68,7 +68,8 @@ class Pools:
             used = live.status.used_by
             # Asked of each version: its deletion may be what the write conflicts with.
             leaving = live.metadata.deletion_timestamp is not None
-            return None if leaving or mine in used else used_by_patch([*used, mine])
+            # What stands for users that cannot be read is nothing to write down.
+            return None if leaving or mine in used or UNKNOWN_USER in used else used_by_patch([*used, mine])
 
         try:
             await write_status(self._client, binding, claimed)

@@ -26,7 +26,7 @@ from inferencecache.controllers.cacheindex.snapshot import Snapshot, parse
 from inferencecache.controllers.cacheindex.tier2_series import Tier2Series
 from inferencecache.controllers.dataplane.client import Endpoint
 from inferencecache.controllers.dataplane.fan_out import write_each
-from inferencecache.controllers.policy.document import policy_document
+from inferencecache.controllers.policy.document import TENANTS, policy_document
 from inferencecache.controllers.policy.owners import owners
 from inferencecache.controllers.policy.tenant_status import tenant_status
 from inferencecache.kube.client import Client
@@ -143,7 +143,7 @@ class CacheIndexReconciler:
         tenants = self._tenants.list()
         by_id = owners(tenants)
         entries = {row.tenant_id: row.index_entries for row in snapshot.tenants or ()}
-        left_out = policy_document(self._policies.list(), tenants).left_out
+        left_out = policy_document(self._policies.list(), tenants).left_out.get(TENANTS, frozenset())
         now = self._now()
 
         def decide(live: CacheTenant) -> dict[str, Any] | None:

@@ -72,10 +72,10 @@ class Row(NamedTuple):
 
 
 class Fitted(NamedTuple):
-    """A document, and the objects that found no place in it."""
+    """A document, and by the name of each of its lists the objects that found no place there."""
 
     document: bytes
-    left_out: frozenset[Key]
+    left_out: dict[str, frozenset[Key]]
 
 
 def fit(version: int, lists: Mapping[str, Sequence[Row]], largest: int = LARGEST_DOCUMENT) -> Fitted:
@@ -85,17 +85,19 @@ def fit(version: int, lists: Mapping[str, Sequence[Row]], largest: int = LARGEST
     """
     room = largest - len(_encoded(version, dict.fromkeys(lists, ())))
     fitting: dict[str, list[tuple[Key, bytes]]] = {name: [] for name in lists}
-    left_out: set[Key] = set()
+    left_out: dict[str, frozenset[Key]] = {}
     for name, rows in lists.items():
+        without = set()
         for row in sorted(rows, key=lambda row: (row.age, row.key)):
             encoded = msgspec.json.encode(row.value)
             if len(encoded) + 1 > room:
-                left_out.add(row.key)
+                without.add(row.key)
                 continue
             room -= len(encoded) + 1
             fitting[name].append((row.key, encoded))
+        left_out[name] = frozenset(without)
     in_order = {name: [encoded for _, encoded in sorted(rows)] for name, rows in fitting.items()}
-    return Fitted(_encoded(version, in_order), frozenset(left_out))
+    return Fitted(_encoded(version, in_order), left_out)
 
 
 def _encoded(version: int, lists: Mapping[str, Sequence[bytes]]) -> bytes:

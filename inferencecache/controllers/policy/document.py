@@ -22,6 +22,8 @@ from inferencecache.kube.resource import Key
 from inferencecache.wire.limits import LARGEST_POLICIES, LONGEST_NAME
 
 VERSION: Final = 7
+TENANTS: Final = "tenants"
+"""The list of the quotas; there is none without quotas."""
 DEFAULT_FLOOR: Final = 0.1
 """What a floor that cannot be used becomes. Never 0, which would switch it off."""
 
@@ -36,7 +38,7 @@ def policy_document(policies: Iterable[CachePolicy], tenants: Iterable[CacheTena
     quotas = [one for tenant_id, one in owners(tenants).items() if len(tenant_id) <= LONGEST_NAME]
     lists = {"policies": [_row(one, _policy(one)) for one in effective.values()]}
     if quotas:
-        lists["tenants"] = [_row(one, _tenant(one)) for one in quotas]
+        lists[TENANTS] = [_row(one, _tenant(one)) for one in quotas]
     return fit(VERSION, lists, LARGEST_POLICIES)
 
 

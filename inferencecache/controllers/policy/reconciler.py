@@ -30,19 +30,20 @@ class PolicyPushReconciler:
         self._policies = policies
         self._tenants = tenants
         self._pusher = pusher
-        self._left_out: frozenset[Key] = frozenset()
+        self._left_out: set[tuple[Key, str]] = set()
 
     async def reconcile(self, _key: Key) -> Result:
         """Push what the caches hold. Raises `ServerCallError`."""
         if self._policies.missing:
             return Result()  # an installation without policies; the informer tells when the kind appears
         built = policy_document(self._policies.list(), self._tenants.list())
-        if built.left_out - self._left_out:
+        left_out = {(key, name) for name, keys in built.left_out.items() for key in keys}
+        if left_out - self._left_out:
             _log.warning(
                 "policies or quotas are not told to the server, as all take too many bytes; delete or shorten some",
                 most_bytes=LARGEST_POLICIES,
-                objects=len(built.left_out),
-                first=str(min(built.left_out)),
+                objects=len(left_out),
+                first=str(min(left_out)[0]),
             )
-        self._left_out = built.left_out
+        self._left_out = left_out
         return Result(await self._pusher.push(built.document))

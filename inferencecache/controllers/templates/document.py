@@ -20,6 +20,7 @@ from inferencecache.wire.prompt_body import BodyError, parts_of
 
 VERSION: Final = 1
 
+_LIST: Final = "templates"
 _REVISION_DIGITS: Final = 16
 
 
@@ -43,8 +44,8 @@ def templates_document(templates: Iterable[PromptTemplate]) -> Templates:
             broken[key] = str(error)
         else:
             rows.append(Row(key, template.metadata.creation_timestamp or "", _row(template)))
-    fitted = fit(VERSION, {"templates": rows})
-    return Templates(fitted.document, broken, fitted.left_out)
+    fitted = fit(VERSION, {_LIST: rows})
+    return Templates(fitted.document, broken, fitted.left_out[_LIST])
 
 
 def revision_of(template: PromptTemplate) -> str:

@@ -11,6 +11,7 @@ from inferencecache.controllers.topologies.pools import Resolved, ResolvedPool
 from inferencecache.kube.resource import Key
 
 VERSION: Final = 1
+TOPOLOGIES: Final = "topologies"
 
 
 def topologies_document(resolved: Mapping[Key, tuple[PDTopology, Resolved]]) -> Fitted:
@@ -19,7 +20,7 @@ def topologies_document(resolved: Mapping[Key, tuple[PDTopology, Resolved]]) -> 
         Row(key, topology.metadata.creation_timestamp or "", _row(key, pools))
         for key, (topology, pools) in resolved.items()
     ]
-    return fit(VERSION, {"topologies": rows})
+    return fit(VERSION, {TOPOLOGIES: rows})
 
 
 def _row(key: Key, pools: Resolved) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from typing import Any, Final
 from inferencecache.api.pdtopology import PDTopology
 from inferencecache.controllers.dataplane.push import Pusher
 from inferencecache.controllers.dataplane.telling import push_then_tell
-from inferencecache.controllers.topologies.document import topologies_document
+from inferencecache.controllers.topologies.document import TOPOLOGIES, topologies_document
 from inferencecache.controllers.topologies.pools import resolve
 from inferencecache.controllers.topologies.status import topology_status
 from inferencecache.kube.client import Client
@@ -65,7 +65,7 @@ class TopologyPushReconciler:
         def status(live: PDTopology, failure: str) -> dict[str, Any] | None:
             key = Key.of(live)
             _, pools = resolved[key]
-            return topology_status(live, pools, left_out=key in built.left_out, failure=failure, now=now)
+            return topology_status(live, pools, left_out=key in built.left_out[TOPOLOGIES], failure=failure, now=now)
 
         return await push_then_tell(
             self._client, self._pusher, built.document, topologies, status, what="topology status"

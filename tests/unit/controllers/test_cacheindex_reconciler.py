@@ -104,6 +104,7 @@ async def tick(
     body: bytes = json.dumps({"replicas": ROWS}).encode(),
     indexes: Known | None = None,
     backends: Known | None = None,
+    policies: Known | None = None,
     tenants: Known | None = None,
     pods: Known | None = None,
 ) -> Result:
@@ -112,7 +113,7 @@ async def tick(
         client=cast(Client, written),
         indexes=cast("Informer[CacheIndex]", indexes or Known(INDEX)),
         backends=cast("Informer[CacheBackend]", backends or Known(backend("a"), backend("b"))),
-        policies=cast("Informer[CachePolicy]", Known()),
+        policies=cast("Informer[CachePolicy]", policies or Known()),
         tenants=cast("Informer[CacheTenant]", tenants or Known(TENANT)),
         pods=cast("Informer[Pod]", pods or Known(pod("a"), pod("b"))),
         endpoint=Endpoint(name="test", client=Answering(status, body), url="http://s/snapshot", token=token),
@@ -148,8 +149,11 @@ async def test_a_tenant_whose_quota_finds_no_room_in_the_document_is_told_so(mon
         return CacheTenant.decode({"metadata": metadata, "spec": spec})
 
     monkeypatch.setattr(document, "LARGEST_POLICIES", 100)  # of which one quota takes most
+    # It finds no room either, which says nothing of the tenant of that name.
+    policy = CachePolicy.decode({"metadata": {"name": "old", "namespace": "a"}, "spec": {"evictionTTL": "1000000h"}})
     written = Written()
-    await tick(written, tenants=Known(tenant("old", "2026-01-01T00:00:00Z"), tenant("new", "2026-02-01T00:00:00Z")))
+    tenants = Known(tenant("old", "2026-01-01T00:00:00Z"), tenant("new", "2026-02-01T00:00:00Z"))
+    await tick(written, policies=Known(policy), tenants=tenants)
     told = {name: written.patches[f"CacheTenant a/{name}"]["status"]["conditions"][0] for name in ("old", "new")}
     assert {name: one["reason"] for name, one in told.items()} == {"old": "Observed", "new": "DocumentFull"}
 
