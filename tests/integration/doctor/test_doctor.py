@@ -17,13 +17,14 @@ from inferencecache.doctor.checks import examine
 from inferencecache.doctor.observe import Scope, observe
 from inferencecache.doctor.server import Address
 from inferencecache.kube.client import Client
-from inferencecache.kube.envtest import ControlPlane, find_binaries
+from inferencecache.kube.envtest import ControlPlane
 from inferencecache.kube.kinds import Pod
 from inferencecache.kube.resource import Key, Manifest, ResourceType
 from inferencecache.server.sockets import BindAddress
 from tests.integration.controllers.cache_server import engine, operator, own, report, settings
 from tests.integration.doctor.running_doctor import SCRIPTS, Ran, run
 from tests.integration.kube.waiting import eventually
+from tests.integration.kustomized import kubectl
 from tests.integration.server.running import Running, calling, running
 from tests.integration.server.test_auth import Accounts
 from tests.integration.server.test_auth import kubeconfig as kubeconfig_of
@@ -412,14 +413,14 @@ async def test_kubectl_runs_it_as_a_plugin(
     (tmp_path / "kubectl-inferencecache").symlink_to(SCRIPTS / "kubectl-inferencecache")
     environment = {"PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}"}
     ran = await run(
-        *(find_binaries() / "kubectl", "inferencecache", "doctor", "--config-only", "-n", namespace, "-o", "json"),
+        *(kubectl(), "inferencecache", "doctor", "--config-only", "-n", namespace, "-o", "json"),
         kubeconfig=control_plane.admin,
         environment=environment,
     )
     assert ran.exit == 0, ran.err
     assert json.loads(ran.out)["summary"]["exitCode"] == 0
     ran = await run(
-        find_binaries() / "kubectl",
+        kubectl(),
         "inferencecache",
         "doctor",
         "--bogus",

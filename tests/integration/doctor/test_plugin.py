@@ -13,12 +13,11 @@ import yaml
 
 from hack import plugin
 from inferencecache import __version__
-from inferencecache.kube.envtest import find_binaries
 from tests.integration.doctor.running_doctor import Ran, run
+from tests.integration.kustomized import kubectl
 
 URL = "https://example.com/plugin.tar.gz"
 PYTHON = Path(sys.base_prefix) / "bin"
-KUBECTL = find_binaries() / "kubectl"
 
 
 def bare(folder: Path, tmp_path: Path) -> dict[str, str]:
@@ -46,7 +45,7 @@ async def test_it_runs_from_its_archive_and_the_manifest_says_what_that_is(tmp_p
 
     async def called(*args: object) -> Ran:
         # The first time, every module is compiled.
-        return await run(KUBECTL, "inferencecache", *args, environment=bare(linked, tmp_path), seconds=170)
+        return await run(kubectl(), "inferencecache", *args, environment=bare(linked, tmp_path), seconds=170)
 
     ran = await called("doctor", "--kubeconfig", tmp_path / "nowhere")
     assert (ran.exit, ran.out) == (3, "")
