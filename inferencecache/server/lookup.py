@@ -178,7 +178,9 @@ class LookupService:
             return self._answer_in_turns(attempt, query, inputs, short=short)
         outcome = self._index.match(query, self._wall_us())
         reply, scores = self._conclude(attempt, query, outcome, inputs, short=short)
-        self._name(reply, scores, attempt, query)
+        _name(reply, scores)
+        if _is_credited(reply, attempt):
+            self._index.credit(query, scores)
         return reply
 
     async def _answer_in_turns(
@@ -191,7 +193,9 @@ class LookupService:
             reply, scores = self._conclude(attempt, query, outcome, inputs, short=short)
             for start in range(0, len(scores), SLICE):
                 yield
-                self._name(reply, scores[start : start + SLICE], attempt, query)
+                _name(reply, scores[start : start + SLICE])
+            if _is_credited(reply, attempt):
+                yield from self._index.credit_in_turns(query, scores)
             return reply
 
         work = turns()
@@ -220,21 +224,6 @@ class LookupService:
                 reply.replica_scores.add(replica_id=replica)
             return reply, ()
         return reply, scores
-
-    def _name(
-        self, reply: LookupRouteResponse, scores: Sequence[ReplicaScore], attempt: _Attempt, query: Query
-    ) -> None:
-        """Step 16: name replicas, and count a match where the tenant's policy goes by use."""
-        if attempt.policy.lfu and reply.reason_code == _PREFIX_MATCH:
-            self._index.credit(query, scores)
-        for score in scores:
-            reply.replica_scores.add(
-                replica_id=score.replica_id,
-                score=score.score,
-                matched_tokens=min(score.matched_tokens, _MAX_INT32),
-                estimated_cache_hit_prob=score.hit_probability,
-                tier=score.tier if score.tier in _TIERS else 0,
-            )
 
     def _affine(self, attempt: _Attempt, query: Query, digest: bytes) -> str | None:
         """The replica of §6.8. A request whose arrays contradict each other has no seed to trust, even where they are
@@ -291,6 +280,23 @@ def _weighed(outcome: Outcome, policy: TenantPolicy, *, short: bool) -> tuple[Co
     if not scores or (policy.routing_floor_score > 0 and scores[0].score < policy.routing_floor_score):
         return Code.NONE, ()
     return code, scores
+
+
+def _name(reply: LookupRouteResponse, scores: Sequence[ReplicaScore]) -> None:
+    """Step 16: name replicas."""
+    for score in scores:
+        reply.replica_scores.add(
+            replica_id=score.replica_id,
+            score=score.score,
+            matched_tokens=min(score.matched_tokens, _MAX_INT32),
+            estimated_cache_hit_prob=score.hit_probability,
+            tier=score.tier if score.tier in _TIERS else 0,
+        )
+
+
+def _is_credited(reply: LookupRouteResponse, attempt: _Attempt) -> bool:
+    """Whether the reply is a match, and the tenant's policy goes by use."""
+    return attempt.policy.lfu and reply.reason_code == _PREFIX_MATCH
 
 
 def _chain_is_whole(attempt: _Attempt) -> bool:

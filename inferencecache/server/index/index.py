@@ -217,7 +217,10 @@ class PrefixIndex:
         return candidates > SLICE or len(query.chain) * holders > matching.TURN
 
     def match_in_turns(self, query: Query, now_us: int) -> Generator[None, None, Outcome]:
-        """As `match`; yields every few milliseconds, and the index may change meanwhile."""
+        """As `match`; yields every few milliseconds, and the index may change meanwhile.
+
+        Putting those that were found in order is one step, of 6 ms for 5,000 replicas.
+        """
         asked = self._asked(query, now_us)
         if isinstance(asked, Outcome):
             return asked
@@ -257,17 +260,29 @@ class PrefixIndex:
 
     def credit(self, query: Query, delivered: Sequence[ReplicaScore]) -> None:
         """Count one use of every hold behind a delivered PREFIX_MATCH; for LFU tenants, else nothing is counted."""
+        for _ in self.credit_in_turns(query, delivered):
+            pass
+
+    def credit_in_turns(self, query: Query, delivered: Sequence[ReplicaScore]) -> Iterator[None]:
+        """As `credit`; yields every few milliseconds, and the index may change meanwhile."""
         if not self._rules.is_lfu(query.scope.tenant):
             return
         scope = self._tree.scope(query.scope)
         partition = None if scope is None else scope.partitions.get(query.adapter_id)
         if partition is None:
             return
+        asked = query.chain or (query.exact,)
+        work = 0
         for score in delivered:
-            lane = partition.lanes.get(score.replica_id)
-            if lane is not None:
-                used = set(query.chain[: score.run]) if query.chain else {query.exact}
-                lane.credits.update(used & lane.recency.stamps.keys())
+            for start in range(0, score.run, matching.TURN):
+                if work >= matching.TURN:
+                    work = 0
+                    yield
+                lane = partition.lanes.get(score.replica_id)
+                if lane is not None:
+                    used = set(asked[start : min(start + matching.TURN, score.run)])
+                    lane.credits.update(used & lane.recency.stamps.keys())
+                    work += matching.REPLICA + len(used)
         # Otherwise all that was ever used would be stepped over at once when the cap is next exceeded.
         self._oldest_unused(most=_STEPS_PER_CREDIT)
 

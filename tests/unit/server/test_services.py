@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from inferencecache.server import lookup
 from inferencecache.server.index import RESERVED_TENANT, PrefixIndex
 from inferencecache.server.inputs import Tokenizer
 from inferencecache.server.metrics import ServerMetrics
@@ -687,6 +688,26 @@ async def test_a_long_chain_is_given_up_at_the_deadline() -> None:
     server.clocks.advance(1)
     answer = await answering
     assert (answer.reason_code, _replicas(answer)) == ("TIMEOUT", [])
+
+
+@pytest.mark.parametrize(("turns", "code", "uses"), [(16, "TIMEOUT", 0), (10_000, "PREFIX_MATCH", 2000)])
+async def test_what_is_named_too_late_counts_as_no_use(
+    turns: int, code: str, uses: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lookup, "SLICE", 100)  # twenty turns of naming, after some that match
+    server = Server(policy=_OPEN | {"eviction": "lfu"})
+    for replica in range(2000):
+        server.report(f"r{replica:04}", _entry(b"x"))
+    request = pb.LookupRouteRequest(tenant_id="t", model_id="m", hash_scheme="vllm", prefix_hash=b"x")
+    reply = server.services.lookup_route(request, Caller(deadline=server.clocks.seconds + 1))
+    assert not isinstance(reply, pb.LookupRouteResponse)
+    answering = asyncio.ensure_future(reply)
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    server.clocks.advance(1)
+    assert (await answering).reason_code == code
+    (partition,) = server.index._tree.model("t", "m").partitions()  # type: ignore[union-attr]
+    assert sum(lane.credits[b"x"] for lane in partition.lanes.values()) == uses
 
 
 async def test_a_sweep_removes_what_has_expired_and_gives_way_in_between() -> None:

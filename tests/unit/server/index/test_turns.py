@@ -77,6 +77,43 @@ def test_many_replicas_are_asked_and_ranked_in_turns_as_if_at_once(
     assert in_turns == at_once
 
 
+@given(st.lists(st.integers(0, len(B)), min_size=1, max_size=6), st.integers(1, 8))
+def test_uses_are_counted_in_turns_as_if_at_once(held: list[int], turn: int) -> None:
+    def filled() -> Filled:
+        lanes = Filled(*(report(f"r{number}", B[:end]) for number, end in enumerate(held) if end))
+        lanes.rules.lfu.add("team")
+        return lanes
+
+    def uses(lanes: Filled) -> dict[str, dict[bytes, int]]:
+        scope = lanes.index._tree.scope(SCOPE)
+        return {} if scope is None else {name: dict(lane.credits) for name, lane in scope.partitions[""].lanes.items()}
+
+    at_once, by_turns = filled(), filled()
+    query = chain(B)
+    delivered = at_once.index.match(query, NOW_US).scores
+    at_once.index.credit(query, delivered)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(matching, "TURN", turn)
+        patch.setattr(matching, "REPLICA", 0)
+        taken = sum(1 for _ in by_turns.index.credit_in_turns(query, delivered))
+    assert uses(by_turns) == uses(at_once)
+    assert taken >= sum(held) // (2 * turn) - 1, "no turn counts twice as many as it may"
+
+
+def test_a_replica_that_goes_while_uses_are_counted_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(matching, "TURN", 2)
+    filled = Filled(*(report(name, B) for name in "ab"))
+    filled.rules.lfu.add("team")
+    turns = filled.index.credit_in_turns(chain(B), filled.index.match(chain(B), NOW_US).scores)
+    next(turns)
+    filled.clear("a")
+    filled.ingest(report("a", B))
+    filled.clear("b")
+    assert sum(1 for _ in turns) >= 3
+    (lane,) = filled.index._tree.scope(SCOPE).partitions[""].lanes.values()  # type: ignore[union-attr]
+    assert dict(lane.credits) == dict.fromkeys(B[2:], 1)
+
+
 def test_replicas_and_the_whole_model_may_go_between_two_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(matching, "TURN", 2)
     filled = Filled(*(report(name, B) for name in "abc"))
