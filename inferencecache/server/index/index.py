@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections import Counter
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
@@ -98,7 +98,8 @@ class PrefixIndex:
         self._keys_by_model: dict[str, int] = {}
         self._cap_order: OldestFirst[Lane] = OldestFirst()
         self._stepped_over: dict[str, set[Lane]] = {}
-        self._departed: dict[Remains, None] = {}
+        # Taken from its end, where a dict would have to step over all that was deleted there before.
+        self._departed: OrderedDict[Remains, None] = OrderedDict()
         self._discarded: list[Recency] = []
         self._over_quota: dict[str, None] = {}
         self._token_counts: dict[int, int] = {}
