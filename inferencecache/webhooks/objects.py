@@ -54,7 +54,7 @@ def unreadable(request: Request, error: DecodeError) -> Answer:
     except DecodeError:
         return refusal
     kept = request.operation == "UPDATE" and "spec" in then and now.get("spec") == then["spec"]
-    return allowed("the stored spec cannot be read, and stays as it is") if kept else refusal
+    return allowed("what is stored cannot be read, and its spec stays as it is") if kept else refusal
 
 
 def answer_to(obj: CustomObject, verdict: Verdict) -> Answer:
