@@ -148,7 +148,8 @@ def test_fields_we_applied_and_no_longer_want_are_abandoned() -> None:
     assert not abandoned({}, live, "somebody else")
 
 
-scalars = st.one_of(st.integers(1, 5), st.sampled_from(["a", "b", "1Gi"]), st.booleans())
+# From 2 on: 1 is True to Python, and no field is a number at one time and a boolean at another.
+scalars = st.one_of(st.integers(2, 5), st.sampled_from(["a", "b", "1Gi"]), st.booleans())
 named = st.lists(
     st.fixed_dictionaries({"name": st.sampled_from("abcd"), "value": scalars}), unique_by=lambda i: i["name"]
 )
