@@ -17,8 +17,9 @@ The rules, where they are not plain:
   of its tree (spec 08 §15 fact 4); nothing on the wire tells the two apart.
 * *Blocks that tokens alone do not determine* (salted, multimodal, with prompt embeddings) are followed but never
   indexed, as no request could ask for them by tokens, and one that seems to would get the wrong block. What continues
-  them is like them. The adapter's name among the extra keys is no such thing: the index has partitions for that. Builds
-  that send neither extra keys nor salts (vLLM before 0.18, SGLang before 0.5.19) leave nothing to tell them by.
+  them is like them. The adapter's name among the extra keys is no such thing: the index has partitions for that. An
+  offload tells tokens without the extra keys (vLLM from 0.24 on), so its copy of such a block is known by the hash.
+  Builds that send neither extra keys nor salts (vLLM before 0.18, SGLang before 0.5.19) leave nothing to tell them by.
 * *Events without tokens* speak of blocks known by their hashes: copies in offload media.
 * *Groups of layers* (hybrid models): only those that keep whole prefixes count. Blocks of the others, a sliding window
   for instance, have the same hashes, come and go by themselves, and say nothing of a prefix. Builds that number the
@@ -182,7 +183,8 @@ class Chain:
             if isinstance(event, BlockStored):
                 run = self._store(followed, event, deltas)
                 if run is not None:
-                    done += run.take(events, done)
+                    if run.medium is GPU:  # an offload's blocks are looked at one by one
+                        done += run.take(events, done)
                     self._store_run(followed, run, deltas)
             elif isinstance(event, BlockRemoved):
                 self._remove(followed, event, timestamp_us, deltas)
@@ -273,6 +275,8 @@ class Chain:
             prefix, tokens, parent_adapter, _ = parent
             if parent_adapter == _OPAQUE:
                 plain = 0
+        if medium is not GPU:
+            plain = _not_known_as_opaque(rank, names[:plain])
         size = event.block_size
         full = len(event.token_ids) // size if size else 0
         if full != len(names) or tokens + len(event.token_ids) > MAX_TOKENS:
@@ -435,6 +439,15 @@ class Chain:
 
 _Origin = tuple[int, Medium] | str
 """Adapter and medium, or the reason why an event is left out."""
+
+
+def _not_known_as_opaque(rank: Rank, names: list[int]) -> int:
+    """How many of the first blocks are not known to be more than tokens; what else there is went into the hash."""
+    for place, name in enumerate(names):
+        known = rank.known(name & _U64)
+        if known is not None and known[ADAPTER] == _OPAQUE:
+            return place
+    return len(names)
 
 
 def _plain_blocks(event: BlockStored) -> int:

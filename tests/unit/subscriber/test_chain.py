@@ -309,6 +309,25 @@ def test_keys_beyond_an_events_blocks_make_no_salted_block_of_a_later_one_plain(
     assert Chain().apply([stored([1], extra_keys=keys), stored([2, 3], 1, parent=1, extra_keys=keys)]) == []
 
 
+@pytest.mark.parametrize("keys", [[["salt"], None, None], [None, [["image", 0]], None]])
+@pytest.mark.parametrize("gone", [[], [removed(1, 2, 3)]])
+@pytest.mark.parametrize(
+    "copies",
+    [
+        [stored([1, 2, 3], medium="CPU")],
+        [stored([1], medium="CPU"), stored([2], 1, parent=1, medium="CPU"), stored([3], 2, parent=2, medium="CPU")],
+    ],
+)
+def test_an_offload_that_tells_no_extra_keys_makes_no_block_plain(
+    keys: list[Any], gone: list[Event], copies: list[Event]
+) -> None:
+    chain = Chain()
+    chain.apply([stored([1, 2, 3], extra_keys=keys), *gone])
+    plain = keys[0] is None
+    assert chain.apply(copies) == ([add(0, T2)] if plain and gone else [])
+    assert {held.prefix_hash for held in chain.holds()} == ({PREFIXES[0]} if plain else set())
+
+
 def test_plain_and_salted_blocks_of_equal_tokens_do_not_touch_each_other() -> None:
     chain = Chain()
     assert chain.apply([stored([1]), stored([2], extra_keys=[["salt"]])]) == [add(0)]
