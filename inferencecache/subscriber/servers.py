@@ -39,13 +39,17 @@ def parse_targets(text: str) -> list[Target]:
     """The names in `--server`: `host:port`, several with commas; gRPC's `dns:///` may stand before each.
 
     Raises:
-        ValueError: there is none, or one has no port.
+        ValueError: there is none, or one has no port, or none that can be looked up.
     """
     targets = []
     for item in filter(None, (part.strip() for part in text.split(","))):
         host, colon, port = item.removeprefix("dns:").lstrip("/").rpartition(":")
         if not colon or not host or "@" in host or not port.isdigit() or not 0 < int(port) < 65536:
             raise ValueError(f"--server={text}: {item!r} is no address; write host:port")
+        try:
+            host.encode("idna")
+        except UnicodeError as error:
+            raise ValueError(f"--server={text}: {host!r} is no name: {error}") from error
         targets.append(Target(host.strip("[]"), int(port)))
     if not targets:
         raise ValueError("--server: needs an address")

@@ -26,7 +26,20 @@ def test_names_with_ports(text: str, targets: list[Target]) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", ",", "server", "server:", ":9090", "server:http", "server:0", "server:65536", "u@server:9090"]
+    "text",
+    [
+        "",
+        ",",
+        "server",
+        "server:",
+        ":9090",
+        "server:http",
+        "server:0",
+        "server:65536",
+        "u@server:1",
+        "a..b:1",
+        f"{'a' * 64}:1",
+    ],
 )
 def test_what_is_no_address_is_refused_by_the_flag(text: str) -> None:
     with pytest.raises(ValueError, match="--server"):
