@@ -27,8 +27,8 @@ async def scrape(url: str, within: float) -> str:
     Raises:
         ScrapeError: it is not there within so many seconds, or the status is not 200.
     """
-    parts = urlsplit(url)
     try:
+        parts = urlsplit(url)
         async with asyncio.timeout(within):
             status, body = await _get(parts.scheme, parts.hostname or "", parts.port, _target(url), parts.netloc)
     except TimeoutError as error:

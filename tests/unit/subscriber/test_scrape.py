@@ -65,6 +65,14 @@ async def test_a_server_that_says_nothing_is_waited_for_no_longer_than_told() ->
             await scrape(url, 0.05)
 
 
+@pytest.mark.parametrize(
+    "url", ["http://[::1/metrics", "http://127.0.0.1:99999/metrics", "http://a..b/metrics", "here"]
+)
+async def test_what_is_no_url_is_an_error(url: str) -> None:
+    with pytest.raises(ScrapeError):
+        await scrape(url, 5)
+
+
 async def test_it_is_told_that_nobody_listens() -> None:
     with pytest.raises(ScrapeError) as caught:
         await scrape("http://127.0.0.1:1/metrics", 5)
