@@ -76,3 +76,9 @@ def check_endpoint(flag: str, endpoint: str, ranks: int) -> None:
         raise ValueError(f"{flag}={endpoint}: needs a host, and a port with room for {ranks} rank(s)")
     if scheme != "tcp" and ranks > 1:
         raise ValueError(f"{flag}={endpoint}: several ranks need tcp, with a port to count from")
+    try:
+        with zmq.Context() as context, context.socket(zmq.SUB) as socket:
+            socket.linger = 0
+            socket.connect(endpoint)  # which begins to try, and fails at once for what nobody can connect to
+    except zmq.ZMQError as error:
+        raise ValueError(f"{flag}={endpoint}: nothing can connect there ({error.strerror})") from error
