@@ -64,6 +64,7 @@ _OPAQUE: Final = 2**16 - 1  # in place of an adapter: followed, never indexed
 _REMEMBERED_MOVES: Final = 65_536
 _MOVED: Final = 1 << 63  # beside the time of a removed block that was said to be in T2 from then on
 _ORIGINS: Final = 1_024
+_UNNAMED: Final = 1_000
 
 
 class Add(Struct, frozen=True, gc=False):
@@ -135,6 +136,7 @@ class Chain:
 
     Attributes:
         dropped: events that were left out, wholly or in part, counted by the reasons above, until somebody clears it.
+        unnamed: numbers of adapters that have no name; the first thousand that were met.
     """
 
     def __init__(
@@ -145,6 +147,7 @@ class Chain:
         remembered: int | None = None,
     ) -> None:
         self.dropped: Counter[str] = Counter()
+        self.unnamed: set[int] = set()
         self._adapter_names = adapter_names or {}
         self._offloads = offloads
         self._remembered = remembered or (_REMEMBERED_MOVES if offloads else REMEMBERED)
@@ -429,6 +432,8 @@ class Chain:
             return 0
         name = adapter_of(event.lora_id, event.lora_name, self._adapter_names)
         if name is None:
+            if event.lora_id is not None and len(self.unnamed) < _UNNAMED:
+                self.unnamed.add(event.lora_id)
             return None
         number = self._adapter_numbers.get(name)
         if number is None and len(self._adapters) < _OPAQUE:

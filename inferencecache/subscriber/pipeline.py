@@ -68,6 +68,7 @@ class Pipeline:
         self._decoders: dict[int, EventDecoder] = {}
         self._ranks: defaultdict[int, set[int]] = defaultdict(set)
         self._told: dict[str, float] = {}
+        self._unnamed: set[int] = set()
 
     def batch(self, source: int, payload: bytes) -> None:
         """One batch of a source, which is one of the sockets that the engine publishes on."""
@@ -90,6 +91,7 @@ class Pipeline:
         if self.chain.dropped:
             self._drop(self.chain.dropped)
             self.chain.dropped.clear()
+            self._tell_unnamed()
         if deltas:
             self._tell(deltas, batch.timestamp_us)
 
@@ -103,6 +105,12 @@ class Pipeline:
     def _tell(self, deltas: list[Delta], timestamp_us: int) -> None:
         for recipient in self._recipients():
             recipient.put(deltas, timestamp_us)
+
+    def _tell_unnamed(self) -> None:
+        """Say once of each adapter that it has no name, as whoever gives it one has to know the number (spec 08 §7)."""
+        for lora_id in sorted(self.chain.unnamed - self._unnamed):
+            self._unnamed.add(lora_id)
+            _log.warning("an adapter has a number and no name; give it in --lora-adapter-names", lora_id=lora_id)
 
     def _drop(self, reasons: Mapping[str, int], **context: object) -> None:
         now = self._clock()

@@ -90,6 +90,16 @@ def test_what_is_left_out_is_counted_each_time_and_said_now_and_then() -> None:
     assert "token_ids" in lines[1]["event"]
 
 
+def test_each_adapter_without_a_name_is_told_once_by_its_number() -> None:
+    it = pipeline()
+    with capture_logs() as lines:
+        for _ in range(2):
+            for lora_id in (7, -1, None):
+                it.batch(0, encode([BlockStored([1], None, [1, 2], 2, lora_id)], Encoding.ARRAY))
+    assert it.dropped == {"unmapped_adapter": 4}
+    assert [line["lora_id"] for line in lines if "--lora-adapter-names" in line["event"]] == [7, -1]
+
+
 def test_a_bad_batch_does_not_keep_the_next_one_out() -> None:
     recorder = Recorder()
     it = pipeline(recorder)
