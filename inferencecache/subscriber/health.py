@@ -82,7 +82,13 @@ class Listening:
 
 def report(parts: Parts, listening: Listening, now: float) -> dict[str, Any]:
     """The body of `/healthz`: `status` is `ok` or `degraded`, with the `problems` in words."""
-    problems = [f"{source.endpoint}: {silence_of(source)}" for source in listening.silent]
+    silent = listening.silent
+    problems = [f"{source.endpoint}: {silence_of(source)}" for source in silent]
+    problems += [
+        f"{source.endpoint}: the connection to the engine is lost"
+        for source in parts.sources
+        if source.counts.losses and not source.connected and source not in silent
+    ]
     problems += [
         f"{delivery.channel.address}: not told in {delivery.failing} attempts"
         for delivery in parts.deliveries()

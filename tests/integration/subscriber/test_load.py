@@ -106,6 +106,13 @@ async def test_health_and_metrics_say_what_the_sidecar_is_at(free_port: int) -> 
         assert values["inferencecache_subscriber_in_step"] == 1
         assert values["process_resident_memory_bytes"] > 0
         assert (await get(f"http://127.0.0.1:{free_port}/other"))[0] == 404
+        it.engine.ranks[0].publisher.close()
+        await eventually(lambda: not it.sidecar.subscriber.sources[0].connected)
+        said = json.loads((await get(f"http://127.0.0.1:{free_port}/healthz"))[1])
+        assert said["status"] == "degraded"
+        assert said["problems"] == [
+            f"{it.sidecar.subscriber.sources[0].endpoint}: the connection to the engine is lost"
+        ]
 
 
 async def test_a_port_that_is_taken_is_given_up(free_port: int) -> None:
