@@ -190,9 +190,16 @@ def _envelopes(event: Any) -> dict[bool, Decoder[Any]]:
     }
 
 
+_MAPS_ONLY: Final = ("locality", "cache_salt")
+"""Fields without a position: no build has longer arrays than those before them, as they came with the maps."""
+
+
 def _tagged(kind: type[Struct], *fields: tuple[str, Any], **encoding: Any) -> type[Struct]:
     """A kind of event in one encoding, in which some fields are of other types than declared."""
-    return defstruct(kind.__name__, fields, bases=(kind,), tag=kind.__name__, gc=False, **encoding)
+    declared: list[tuple[str, Any] | tuple[str, Any, Any]] = [*fields]
+    if "array_like" in encoding:  # what stands in their place is something else
+        declared += [(name, None, None) for name in _MAPS_ONLY if name in kind.__struct_fields__]
+    return defstruct(kind.__name__, declared, bases=(kind,), tag=kind.__name__, gc=False, **encoding)
 
 
 def _events(stored: list[tuple[str, Any]], removed: list[tuple[str, Any]], **encoding: Any) -> Any:
@@ -292,10 +299,9 @@ _UNTYPED: Final = Decoder()
 _SHAPES: Final = {
     kind.__name__: _tagged(kind, tag_field="type") for kind in (BlockStored, BlockRemoved, AllBlocksCleared)
 }
-# No build has longer arrays than these: what came later came with the maps.
 _POSITIONS: Final[dict[str, tuple[str, ...]]] = {
-    "BlockStored": BlockStored.__struct_fields__[:11],
-    "BlockRemoved": BlockRemoved.__struct_fields__[:3],
+    kind.__name__: tuple(name for name in kind.__struct_fields__ if name not in _MAPS_ONLY)
+    for kind in (BlockStored, BlockRemoved)
 }
 
 

@@ -128,6 +128,15 @@ def test_what_follows_the_known_positions_is_ignored(length: int) -> None:
     assert isinstance(only(batch(["AllBlocksCleared", 1, None])), AllBlocksCleared)
 
 
+def test_what_follows_the_known_positions_is_no_field_of_the_maps() -> None:
+    full = ["BlockStored", [1], None, [5, 6], 2, None, "GPU", None, None, 0, "full_attention", None]
+    for spelling in ([1], [DIGEST]):
+        full[1] = spelling
+        event = only(batch([*full, "REMOTE", "salt"]))
+        assert (event.medium, event.locality, event.cache_salt) == ("GPU", None, None)
+    assert only(batch(["BlockRemoved", [1], "GPU", 0, "REMOTE"])).locality is None
+
+
 def test_token_pairs_of_speculative_decoding_are_read_as_the_tokens_that_they_begin_with() -> None:
     assert only(batch(as_array(stored([1], [[5, 6], [6, 7]])))).token_ids == [5, 6]
 
