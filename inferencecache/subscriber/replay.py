@@ -14,7 +14,7 @@ from typing import Final
 
 import zmq
 
-from inferencecache.subscriber.sockets import readable, received
+from inferencecache.subscriber.sockets import connect, readable, received
 
 PATIENCE: Final = 3.0
 """Seconds without a message before a reply is given up."""
@@ -42,7 +42,7 @@ async def replay(
         dealer.linger = 0
         dealer.rcvhwm = _BUFFERED
         try:
-            dealer.connect(endpoint)
+            connect(dealer, endpoint)
             dealer.send_multipart([b"", _NUMBER.pack(start)], zmq.NOBLOCK)
         except zmq.ZMQError as error:
             raise NoReplay(f"{endpoint}: {error.strerror}") from error

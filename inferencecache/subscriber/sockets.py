@@ -62,6 +62,17 @@ def has_input(socket: _Socket) -> bool:
     return int(socket.getsockopt(_EVENTS)) & _POLLIN != 0
 
 
+def connect(socket: _Socket, endpoint: str) -> None:
+    """Begin to connect a socket, and go on until it is closed.
+
+    Raises:
+        zmq.ZMQError: nothing can connect there.
+    """
+    # For addresses only: a name may mean both families, and engines bind IPv4 unless told otherwise.
+    socket.setsockopt(zmq.IPV6, "[" in endpoint)
+    socket.connect(endpoint)
+
+
 def check_endpoint(flag: str, endpoint: str, ranks: int) -> None:
     """Whether a socket can connect to an endpoint of so many ranks.
 
@@ -79,6 +90,6 @@ def check_endpoint(flag: str, endpoint: str, ranks: int) -> None:
     try:
         with zmq.Context() as context, context.socket(zmq.SUB) as socket:
             socket.linger = 0
-            socket.connect(endpoint)  # which begins to try, and fails at once for what nobody can connect to
+            connect(socket, endpoint)
     except zmq.ZMQError as error:
         raise ValueError(f"{flag}={endpoint}: nothing can connect there ({error.strerror})") from error

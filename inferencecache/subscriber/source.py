@@ -27,7 +27,7 @@ from zmq.utils.monitor import parse_monitor_message
 
 from inferencecache.subscriber.replay import PATIENCE, NoReplay, replay
 from inferencecache.subscriber.sequence import Meaning, Sequence
-from inferencecache.subscriber.sockets import has_input, readable, received
+from inferencecache.subscriber.sockets import connect, has_input, readable, received
 
 MAX_REQUESTS: Final = 16
 """Requests for one repair; then holes are taken as they are."""
@@ -121,7 +121,7 @@ class Source:
             sub.reconnect_ivl = max(int(self._redial * 1000), 1)
             sub.subscribe(b"")
             with sub.get_monitor_socket(_WATCHED) as monitor:
-                sub.connect(self.endpoint)
+                connect(sub, self.endpoint)
                 try:
                     await self._follow(sub, monitor)
                 finally:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import struct
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
@@ -35,12 +36,15 @@ class Engine:
     marker: bool = True
     requests: list[int] = field(default_factory=list)
 
+    host: str = "127.0.0.1"
+
     def __post_init__(self) -> None:
         self.pub = self.context.socket(zmq.XPUB)
         self.router = self.context.socket(zmq.ROUTER)
-        for socket in (self.pub, self.router):
-            socket.linger = 0
-            socket.bind("tcp://127.0.0.1:*")
+        for bound in (self.pub, self.router):
+            bound.linger = 0
+            bound.ipv6 = "[" in self.host
+            bound.bind(f"tcp://{self.host}:*")
 
     def publish(self, *numbers: int) -> None:
         for number in numbers:
@@ -61,11 +65,15 @@ class Engine:
 
 @asynccontextmanager
 async def followed(
-    reply: Callable[[int, int], Iterable[int]], *, marker: bool = True, patience: float = 60.0
+    reply: Callable[[int, int], Iterable[int]],
+    *,
+    marker: bool = True,
+    patience: float = 60.0,
+    host: str = "127.0.0.1",
 ) -> AsyncIterator[tuple[Engine, Source, list[int | str]]]:
     """An engine, the source that follows it, and what that hands on: numbers, and losses."""
     with zmq.Context() as context:
-        engine = Engine(context, reply, marker)
+        engine = Engine(context, reply, marker, host=host)
         heard: list[int | str] = []
         source = Source(
             context,
@@ -98,8 +106,23 @@ async def told(heard: list[int | str], *expected: int | str) -> None:
     assert heard == list(expected)
 
 
-async def test_a_gap_is_filled_in_order_and_nothing_is_applied_twice() -> None:
-    async with followed(lambda reply, first: range(first, 6) if reply > 1 else ()) as (engine, source, heard):
+def _has_ipv6() -> bool:
+    try:
+        with socket.create_server(("::1", 0), family=socket.AF_INET6):
+            return True
+    except OSError:
+        return False
+
+
+@pytest.mark.parametrize(
+    "host", ["127.0.0.1", pytest.param("[::1]", marks=pytest.mark.skipif(not _has_ipv6(), reason="there is no IPv6"))]
+)
+async def test_a_gap_is_filled_in_order_and_nothing_is_applied_twice(host: str) -> None:
+    async with followed(lambda reply, first: range(first, 6) if reply > 1 else (), host=host) as (
+        engine,
+        source,
+        heard,
+    ):
         engine.publish(0, 1, 4, 5, 6)
         await told(heard, 0, 1, 2, 3, 4, 5, 6)
         assert engine.requests == [0, 2]
