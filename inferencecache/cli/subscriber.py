@@ -104,7 +104,7 @@ def kvevent_subscriber(
     engine_metrics_url: Annotated[
         str,
         typer.Option(
-            help="The engine's metrics. With --hash-scheme=sglang, the default means port 30000 where 8000 refuses.",
+            help="The engine's metrics. With --hash-scheme=sglang, the default means port 30000, too.",
             rich_help_panel=_LOAD,
         ),
     ] = "http://127.0.0.1:8000/metrics",

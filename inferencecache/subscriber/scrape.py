@@ -14,11 +14,7 @@ _CHUNK: Final = 1 << 16
 
 
 class ScrapeError(Exception):
-    """The page cannot be had. `refused` tells that nobody listens there."""
-
-    def __init__(self, message: str, *, refused: bool = False) -> None:
-        super().__init__(message)
-        self.refused = refused
+    """The page cannot be had."""
 
 
 async def scrape(url: str, within: float) -> str:
@@ -34,7 +30,7 @@ async def scrape(url: str, within: float) -> str:
     except TimeoutError as error:
         raise ScrapeError(f"{url}: no page within {within:g} s") from error
     except ConnectionRefusedError as error:
-        raise ScrapeError(f"{url}: connection refused", refused=True) from error
+        raise ScrapeError(f"{url}: connection refused") from error
     except (OSError, ValueError, HttpParserError) as error:
         raise ScrapeError(f"{url}: {error}") from error
     if status != 200:

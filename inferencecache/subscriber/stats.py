@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from inferencecache.subscriber.channel import Channel, RpcError
 from inferencecache.subscriber.load import LoadReader, NoLoad
-from inferencecache.subscriber.messages import REPORT, Identity, refusal
+from inferencecache.subscriber.messages import REPORT, Identity, Load, refusal
 from inferencecache.subscriber.scrape import ScrapeError, scrape
 
 STALE_AFTER: Final = 3
@@ -74,36 +74,36 @@ class Freshness(Struct):
 
 
 class Pages:
-    """Where the engine's metrics are: the first address that answers, asked first from then on.
+    """Where the engine's metrics are: the first address that has them, asked first from then on.
 
     Args:
-        urls: in the order of preference; a later one is tried when nobody listens at those before.
+        urls: in the order of preference. A later one is tried when those before have no such metrics: any container of
+            the Pod may listen where engines do unless told otherwise.
     """
 
     def __init__(self, urls: Sequence[str], get: Callable[[str, float], Awaitable[str]] = scrape) -> None:
         self._urls = list(urls)
         self._get = get
 
-    async def get(self) -> str:
-        """The page.
+    async def read(self, reader: LoadReader) -> Load:
+        """What the page says.
 
         Raises:
-            ScrapeError: no address has one; the first one's reason.
+            NoLoad: no address has one; the reasons of all.
         """
-        first: ScrapeError | None = None
+        reasons = []
         for url in self._urls:
             try:
-                page = await self._get(url, _SCRAPE_SECONDS)
+                load = reader.read(await self._get(url, _SCRAPE_SECONDS))
             except ScrapeError as error:
-                first = first or error
-                if not error.refused:
-                    break
+                reasons.append(str(error))
+            except NoLoad as error:
+                reasons.append(f"{url}: {error}")
             else:
                 self._urls.remove(url)
                 self._urls.insert(0, url)
-                return page
-        assert first is not None
-        raise first
+                return load
+        raise NoLoad("; ".join(reasons))
 
 
 class StatsReporter:
@@ -142,8 +142,8 @@ class StatsReporter:
     async def tick(self) -> None:
         """Scrape and tell. A failure is counted and said."""
         try:
-            load = self._reader.read(await self._pages.get())
-        except (ScrapeError, NoLoad) as error:
+            load = await self._pages.read(self._reader)
+        except NoLoad as error:
             self.freshness.failed(str(error))
             return
         update = self._identity.load(load, time.time_ns() // 1000)

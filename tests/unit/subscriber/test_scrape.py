@@ -54,9 +54,8 @@ async def test_a_page_is_read_in_any_framing(answer: bytes) -> None:
 )
 async def test_what_is_no_page_is_an_error(answer: bytes, said: str) -> None:
     async with answering(answer) as (url, _):
-        with pytest.raises(ScrapeError, match=said) as caught:
+        with pytest.raises(ScrapeError, match=said):
             await scrape(url, 5)
-        assert not caught.value.refused
 
 
 async def test_a_server_that_says_nothing_is_waited_for_no_longer_than_told() -> None:
@@ -74,6 +73,5 @@ async def test_what_is_no_url_is_an_error(url: str) -> None:
 
 
 async def test_it_is_told_that_nobody_listens() -> None:
-    with pytest.raises(ScrapeError) as caught:
+    with pytest.raises(ScrapeError, match="refused"):
         await scrape("http://127.0.0.1:1/metrics", 5)
-    assert caught.value.refused

@@ -6,7 +6,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from inferencecache.subscriber.channel import UNAVAILABLE, Address, Channel, RpcError
-from inferencecache.subscriber.load import LoadReader, LoadSettings
+from inferencecache.subscriber.load import LoadReader, LoadSettings, NoLoad
 from inferencecache.subscriber.messages import Identity
 from inferencecache.subscriber.scrape import ScrapeError
 from inferencecache.subscriber.stats import SGLANG_METRICS, VLLM_METRICS, Freshness, Pages, StatsReporter
@@ -53,37 +53,44 @@ def test_it_is_said_whether_this_process_ever_delivered(ticks: str, words: str) 
     assert lines[-1]["event"] == words
 
 
-async def test_the_page_is_asked_for_where_it_was_found_last() -> None:
+ENGINE = "# TYPE sglang:num_running_reqs gauge\nsglang:num_running_reqs 64\n"
+ELSE = [
+    pytest.param(ScrapeError("8000: connection refused"), id="nobody"),
+    pytest.param(ScrapeError("8000: HTTP status 404"), id="something without metrics"),
+    pytest.param("# TYPE http_requests_total counter\nhttp_requests_total 1\n", id="something with metrics of its own"),
+]
+
+
+@pytest.mark.parametrize("other", ELSE)
+async def test_the_page_is_asked_for_where_it_was_found_last(other: str | ScrapeError) -> None:
     asked: list[str] = []
-    alive = {SGLANG_METRICS}
+    engine = SGLANG_METRICS
 
     async def get(url: str, _within: float) -> str:
         asked.append(url)
-        if url not in alive:
-            raise ScrapeError(f"{url}: connection refused", refused=True)
-        return "page"
+        if url == engine:
+            return ENGINE
+        if isinstance(other, ScrapeError):
+            raise other
+        return other
 
-    pages = Pages([VLLM_METRICS, SGLANG_METRICS], get)
-    assert await pages.get() == "page"
-    assert await pages.get() == "page"
+    pages, reader = Pages([VLLM_METRICS, SGLANG_METRICS], get), LoadReader(LoadSettings())
+    assert (await pages.read(reader)).pressure == 0.25
+    assert (await pages.read(reader)).pressure == 0.25
     assert asked == [VLLM_METRICS, SGLANG_METRICS, SGLANG_METRICS]
-    alive = {VLLM_METRICS}
-    assert await pages.get() == "page"
+    engine = VLLM_METRICS
+    assert (await pages.read(reader)).pressure == 0.25
     assert asked[3:] == [SGLANG_METRICS, VLLM_METRICS]
 
 
-async def test_another_address_is_tried_only_where_nobody_listens() -> None:
-    asked: list[str] = []
-
+async def test_what_is_wrong_with_each_address_is_said() -> None:
     async def get(url: str, _within: float) -> str:
-        asked.append(url)
-        raise ScrapeError(f"{url}: HTTP status 500")
+        if url == VLLM_METRICS:
+            return ""
+        raise ScrapeError(f"{url}: HTTP status 404")
 
-    pages = Pages([VLLM_METRICS, SGLANG_METRICS], get)
-    for _ in range(2):
-        with pytest.raises(ScrapeError, match="8000"):
-            await pages.get()
-    assert asked == [VLLM_METRICS, VLLM_METRICS]
+    with pytest.raises(NoLoad, match=r":8000/metrics: .* none of the metrics .*:30000/metrics: HTTP status 404"):
+        await Pages([VLLM_METRICS, SGLANG_METRICS], get).read(LoadReader(LoadSettings()))
 
 
 class _Answering(Channel):
