@@ -245,5 +245,8 @@ def _told(settings: SubscriberSettings) -> dict[str, object]:
         "lora_adapters": len(settings.adapter_names),
         "engine_metrics_urls": settings.metrics_urls,
         "stats_interval_seconds": settings.stats_interval,
+        "engine_cache_size_bytes": settings.load.cache_size_bytes,
+        "max_concurrency_ceiling": settings.load.concurrency,
         "cache_tier": settings.load.tier.value,
+        "engine_model_name": settings.load.model_name,
     }

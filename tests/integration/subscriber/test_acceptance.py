@@ -116,6 +116,8 @@ async def test_events_without_tokens_and_broken_ones_are_told_and_index_nothing(
         hashes, _ = fingerprint.chain(range(BLOCK_SIZE), BLOCK_SIZE)
         nothing = await answered(stub, hashes, "NO_HINT")
         assert not nothing.replica_scores
+        begun = json.loads(log.read_text().splitlines()[0])
+        assert (begun["msg"], begun["cache_tier"], begun["max_concurrency_ceiling"]) == ("starting", "auto", 256)
         warned = [json.loads(line) for line in log.read_text().splitlines() if "token_ids" in line]
         assert warned[0]["level"] == "WARN"
         assert re.fullmatch(r"\d{4}-\d\d-\d\dT[\d:.]+Z", warned[0]["time"])
