@@ -9,8 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import threading
 from collections.abc import Callable
-from typing import Final, NamedTuple
+from concurrent.futures import Future, InvalidStateError
+from contextlib import suppress
+from typing import Any, Final, NamedTuple
 
 import structlog
 
@@ -62,11 +65,33 @@ async def addresses_of(target: Target) -> list[Address]:
     Raises:
         OSError: the name cannot be looked up.
     """
-    async with asyncio.timeout(_RESOLVER_SECONDS):
-        found = await asyncio.get_running_loop().getaddrinfo(target.host, target.port, type=socket.SOCK_STREAM)
+    try:
+        async with asyncio.timeout(_RESOLVER_SECONDS):
+            found = await _look_up(target)
+    except TimeoutError as error:
+        raise TimeoutError(f"no name server answers within {_RESOLVER_SECONDS:g} s") from error
     families = {family for family, *_ in found}
     wanted = socket.AF_INET if socket.AF_INET in families else socket.AF_INET6
     return sorted({Address(str(where[0]), target.port) for family, _, _, _, where in found if family == wanted})
+
+
+async def _look_up(target: Target) -> list[Any]:
+    """What the resolver says, from a thread that nobody waits for.
+
+    No lookup can be broken off, and an event loop that made one does not close before it has ended: while no name
+    server answers, that is half a minute more than the process has for its end.
+    """
+    answer: Future[list[Any]] = Future()
+
+    def look_up() -> None:
+        with suppress(InvalidStateError):  # it was waited for long enough
+            try:
+                answer.set_result(socket.getaddrinfo(target.host, target.port, type=socket.SOCK_STREAM))
+            except OSError as error:
+                answer.set_exception(error)
+
+    threading.Thread(target=look_up, name=f"look up {target.host}", daemon=True).start()
+    return await asyncio.wrap_future(answer)
 
 
 class Servers:

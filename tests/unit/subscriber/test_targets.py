@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import socket
+import threading
 
 import pytest
 
@@ -47,15 +47,39 @@ def test_what_is_no_address_is_refused_by_the_flag(text: str) -> None:
 
 
 async def test_of_two_families_one_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def getaddrinfo(*_args: object, **_named: object) -> list[tuple[object, ...]]:
+    def getaddrinfo(*_args: object, **_named: object) -> list[tuple[object, ...]]:
         return [
             (socket.AF_INET6, 1, 6, "", ("fd00::1", 9090, 0, 0)),
             (socket.AF_INET, 1, 6, "", ("10.0.0.2", 9090)),
             (socket.AF_INET, 1, 6, "", ("10.0.0.1", 9090)),
         ]
 
-    monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", getaddrinfo)
+    monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
     assert await addresses_of(Target("server", 9090)) == [Address("10.0.0.1", 9090), Address("10.0.0.2", 9090)]
+
+
+async def test_a_lookup_that_does_not_end_keeps_no_process_from_ending(monkeypatch: pytest.MonkeyPatch) -> None:
+    end = threading.Event()
+    looking: list[threading.Thread] = []
+
+    def getaddrinfo(*_args: object, **_named: object) -> list[object]:
+        looking.append(threading.current_thread())
+        end.wait()
+        return []
+
+    monkeypatch.setattr(socket, "getaddrinfo", getaddrinfo)
+    monkeypatch.setattr("inferencecache.subscriber.servers._RESOLVER_SECONDS", 0.05)
+    try:
+        with pytest.raises(TimeoutError, match="no name server"):
+            await addresses_of(Target("server", 1))
+        assert [thread.daemon for thread in looking] == [True]
+    finally:
+        end.set()
+
+
+async def test_what_the_resolver_cannot_find_is_an_error() -> None:
+    with pytest.raises(OSError):
+        await addresses_of(Target("nowhere.invalid", 1))
 
 
 async def test_an_address_means_itself() -> None:
