@@ -61,6 +61,8 @@ class Settings:
     """CAs in PEM that the server's certificate is checked against; empty: those of the sidecar's image."""
     policy_server_audience: str = ""
     """Audience of the ServiceAccount token that the sidecar shows; empty: it shows none."""
+    kvevent_replay_endpoint: str = ""
+    """Where the sidecar asks its engine for events that it missed; empty: nowhere."""
 
     @property
     def policy_server(self) -> str:

@@ -36,6 +36,8 @@ def subscriber_container(backend: CacheBackend, settings: Settings, *, hash_sche
     ]
     if not backend.events_only:
         args.append("--ignore-block-removed=true")
+    if settings.kvevent_replay_endpoint:
+        args.append(f"--replay-endpoint={settings.kvevent_replay_endpoint}")
     if settings.policy_server_tls:
         args.append("--server-tls=true")
     if settings.policy_server_ca:

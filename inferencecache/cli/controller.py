@@ -91,6 +91,13 @@ def controller(
     kvevent_subscriber_image: Annotated[
         str, typer.Option(help="Image of the KV-event sidecar; empty: no sidecar is ever added.")
     ] = "",
+    kvevent_replay_endpoint: Annotated[
+        str,
+        typer.Option(
+            help="Where injected sidecars ask their engine for events that they missed, such as tcp://127.0.0.1:5558, "
+            "for engines that have a replay_endpoint; empty: nowhere."
+        ),
+    ] = "",
     policy_server_grpc_address: Annotated[
         str, typer.Option(help="Address the injected sidecar dials.")
     ] = DEFAULT_POLICY_SERVER,
@@ -234,6 +241,7 @@ def controller(
             leader_elect=leader_elect,
             leader_election_namespace=leader_election_namespace,
             kvevent_subscriber_image=kvevent_subscriber_image,
+            kvevent_replay_endpoint=kvevent_replay_endpoint,
             policy_server_grpc_address=policy_server_grpc_address,
             policy_server_tls=policy_server_tls or bool(policy_server_ca_file),
             policy_server_ca=read_certificates("--policy-server-ca-file", policy_server_ca_file),

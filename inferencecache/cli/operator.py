@@ -131,6 +131,7 @@ def _sidecars(settings: ControllerSettings) -> Settings:
         policy_server_tls=settings.policy_server_tls,
         policy_server_ca=settings.policy_server_ca,
         policy_server_audience=settings.policy_server_audience,
+        kvevent_replay_endpoint=settings.kvevent_replay_endpoint,
     )
 
 

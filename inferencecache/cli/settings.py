@@ -44,6 +44,16 @@ def read_certificates(flag: str, path: str) -> str:
     return text
 
 
+def _can_be_connected_to(endpoint: str) -> bool:
+    """Whether a ZMQ endpoint is one of TCP with a host, which `*` is none, and a port."""
+    try:
+        parts = urlsplit(endpoint)
+        whole = endpoint == f"tcp://{parts.netloc}" and "@" not in endpoint
+        return whole and parts.hostname not in (None, "*") and bool(parts.port)
+    except ValueError:  # a port of another kind, or half of an IPv6 address
+        return False
+
+
 @dataclass(frozen=True, kw_only=True)
 class ControllerSettings:
     """Every setting of `inferencecache controller` (spec 05 §1.1).
@@ -64,6 +74,7 @@ class ControllerSettings:
     leader_elect: bool = False
     leader_election_namespace: str = ""
     kvevent_subscriber_image: str = ""
+    kvevent_replay_endpoint: str = ""
     policy_server_grpc_address: str = DEFAULT_POLICY_SERVER
     policy_server_tls: bool = False
     policy_server_ca: str = ""
@@ -104,6 +115,11 @@ class ControllerSettings:
             raise SettingsError(
                 f"--policy-server-grpc-address={self.policy_server_grpc_address}: needs host:port; remove what stands "
                 "before the @"
+            )
+        if self.kvevent_replay_endpoint and not _can_be_connected_to(self.kvevent_replay_endpoint):
+            raise SettingsError(
+                f"--kvevent-replay-endpoint={self.kvevent_replay_endpoint}: needs tcp://host:port, as a sidecar in the "
+                "engine's Pod connects to it"
             )
         for name in ("cacheindex_refresh_interval", "cachepolicy_push_interval"):
             if getattr(self, name) <= timedelta(0):

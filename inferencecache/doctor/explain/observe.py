@@ -137,6 +137,7 @@ def settings_of(arguments: Sequence[str]) -> Settings | None:
         policy_server_grpc_address=given.get("policy-server-grpc-address", ""),
         policy_server_tls=_true(given.get("policy-server-tls", "false")),
         policy_server_audience=given.get("policy-server-audience", ""),
+        kvevent_replay_endpoint=given.get("kvevent-replay-endpoint", ""),
     )
 
 

@@ -55,6 +55,33 @@ def test_a_controller_without_either_half_does_not_start() -> None:
         ControllerSettings(enable_cache_backends=False, enable_kv_cache_pools=False)
 
 
+@pytest.mark.parametrize("endpoint", ["", "tcp://127.0.0.1:5558", "tcp://localhost:1", "tcp://[::1]:65535"])
+def test_where_sidecars_ask_for_a_replay(endpoint: str) -> None:
+    assert ControllerSettings(kvevent_replay_endpoint=endpoint).kvevent_replay_endpoint == endpoint
+
+
+@pytest.mark.parametrize(
+    "endpoint",
+    [
+        "127.0.0.1:5558",
+        "tcp://*:5558",
+        "tcp://127.0.0.1",
+        "tcp://:5558",
+        "tcp://e:0",
+        "tcp://e:65536",
+        "tcp://e:x",
+        "tcp://[::1:5",
+        "tcp://e:1/x",
+        "tcp://u@e:1",
+        "ipc:///tmp/x",
+        "tcp://e:1 ",
+    ],
+)
+def test_sidecars_are_given_no_replay_endpoint_that_would_end_them(endpoint: str) -> None:
+    with pytest.raises(SettingsError, match="--kvevent-replay-endpoint"):
+        ControllerSettings(kvevent_replay_endpoint=endpoint)
+
+
 def test_stores_run_where_the_flag_says_else_beside_the_controller(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -71,6 +71,18 @@ def test_the_injected_arguments_carry_trust_and_a_token(told: list[SubscriberSet
     assert seen.server_token_file == Path(mount["mountPath"], "token")
 
 
+def test_the_injected_sidecar_asks_for_a_replay_where_the_controller_was_told_so(
+    told: list[SubscriberSettings],
+) -> None:
+    wired = backend(observation={"modelID": "m"})
+    for endpoint in ("", "tcp://127.0.0.1:5558"):
+        settings = Settings("image:1", kvevent_replay_endpoint=endpoint)
+        sidecar = subscriber_container(wired, settings, hash_scheme="vllm")
+        assert sidecar is not None
+        assert ended(*sidecar["args"]) == (0, "")
+        assert told[-1].replay_endpoint == endpoint
+
+
 def test_the_defaults(told: list[SubscriberSettings]) -> None:
     assert ended(*REQUIRED)[0] == 0
     (settings,) = told

@@ -300,6 +300,7 @@ def test_of_arguments_only_those_that_come_or_go_are_shown() -> None:
         ),
         (["--policy-server-tls"], Settings("", "", policy_server_tls=True)),
         (["--policy-server-tls=false", "--policy-server-audience=a"], Settings("", "", policy_server_audience="a")),
+        (["--kvevent-replay-endpoint=tcp://e:1"], Settings("", "", kvevent_replay_endpoint="tcp://e:1")),
         (["--policy-server-ca-file=/etc/ca.crt"], None),
     ],
 )
