@@ -10,6 +10,7 @@ rewritten, even when it begins with a dash.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from typing import Any
@@ -106,6 +107,6 @@ def bind_address(flag: str, text: str) -> tuple[str, int] | None:
     if not text:
         return None
     host, colon, port = text.rpartition(":")
-    if not colon or not port.isdigit() or int(port) > 65535:
+    if not colon or not re.fullmatch("[0-9]{1,5}", port) or int(port) > 65535:
         raise ValueError(f"{flag}={text}: write :8000 or 127.0.0.1:8000")
     return host.strip("[]"), int(port)

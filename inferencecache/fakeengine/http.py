@@ -105,7 +105,10 @@ async def _body(request: web.Request) -> dict[str, Any]:
 def _prompt(body: dict[str, Any]) -> list[int]:
     prompt = body.get("prompt")
     if isinstance(prompt, str):
-        prompt = tokenize(prompt)
+        try:
+            prompt = tokenize(prompt)
+        except UnicodeEncodeError as error:
+            raise web.HTTPBadRequest(text=f"prompt: is no text: {error}") from error
     if not isinstance(prompt, list) or not all(type(token) is int and 0 <= token < 2**32 for token in prompt):
         raise web.HTTPBadRequest(text="prompt: needs a text, or a list of token ids")
     if len(prompt) > _MAX_TOKENS:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 from typing import Final
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from httptools import HttpParserError, HttpResponseParser
 
@@ -24,9 +24,8 @@ async def scrape(url: str, within: float) -> str:
         ScrapeError: it is not there within so many seconds, or the status is not 200.
     """
     try:
-        parts = urlsplit(url)
         async with asyncio.timeout(within):
-            status, body = await _get(parts.scheme, parts.hostname or "", parts.port, _target(url), parts.netloc)
+            status, body = await _get(_split(url))
     except TimeoutError as error:
         raise ScrapeError(f"{url}: no page within {within:g} s") from error
     except ConnectionRefusedError as error:
@@ -38,16 +37,19 @@ async def scrape(url: str, within: float) -> str:
     return body.decode(errors="replace")
 
 
-def _target(url: str) -> str:
+def _split(url: str) -> SplitResult:
     parts = urlsplit(url)
-    return (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ValueError("no address of a page; write http://host:port/metrics")
+    return parts
 
 
-async def _get(scheme: str, host: str, port: int | None, target: str, netloc: str) -> tuple[int, bytes]:
-    tls = ssl.create_default_context() if scheme == "https" else None
-    reader, writer = await asyncio.open_connection(host, port or (443 if tls else 80), ssl=tls)
+async def _get(url: SplitResult) -> tuple[int, bytes]:
+    tls = ssl.create_default_context() if url.scheme == "https" else None
+    reader, writer = await asyncio.open_connection(url.hostname, url.port or (443 if tls else 80), ssl=tls)
     try:
-        request = f"GET {target} HTTP/1.1\r\nHost: {netloc}\r\nAccept: text/plain\r\nConnection: close\r\n\r\n"
+        target = (url.path or "/") + (f"?{url.query}" if url.query else "")
+        request = f"GET {target} HTTP/1.1\r\nHost: {url.netloc}\r\nAccept: text/plain\r\nConnection: close\r\n\r\n"
         writer.write(request.encode())
         answer = _Answer()
         parser = HttpResponseParser(answer)

@@ -8,6 +8,7 @@ its own, and one that is down keeps nobody waiting.
 from __future__ import annotations
 
 import asyncio
+import re
 import socket
 import threading
 from collections.abc import Callable
@@ -47,7 +48,7 @@ def parse_targets(text: str) -> list[Target]:
     targets = []
     for item in filter(None, (part.strip() for part in text.split(","))):
         host, colon, port = item.removeprefix("dns:").lstrip("/").rpartition(":")
-        if not colon or not host or "@" in host or not port.isdigit() or not 0 < int(port) < 65536:
+        if not colon or not host or "@" in host or not re.fullmatch("[0-9]{1,5}", port) or not 0 < int(port) < 65536:
             raise ValueError(f"--server={text}: {item!r} is no address; write host:port")
         try:
             host.encode("idna")

@@ -5,6 +5,7 @@ thousands a second. Here a socket is waited for once, and then read until it is 
 from __future__ import annotations
 
 import asyncio
+import re
 from typing import Final
 
 import zmq
@@ -83,7 +84,8 @@ def check_endpoint(flag: str, endpoint: str, ranks: int) -> None:
     if not separator or scheme not in _SCHEMES or not rest:
         raise ValueError(f"{flag}={endpoint}: no address of ZMQ; write tcp://host:port")
     host, _, port = rest.rpartition(":")
-    if scheme == "tcp" and (not host or not port.isdigit() or not 0 < int(port) <= 65_536 - ranks):
+    numbered = re.fullmatch("[0-9]{1,5}", port) is not None and 0 < int(port) <= 65_536 - ranks
+    if scheme == "tcp" and not (host and numbered):
         raise ValueError(f"{flag}={endpoint}: needs a host, and a port with room for {ranks} rank(s)")
     if scheme != "tcp" and ranks > 1:
         raise ValueError(f"{flag}={endpoint}: several ranks need tcp, with a port to count from")

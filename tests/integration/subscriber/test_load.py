@@ -64,6 +64,14 @@ async def test_the_load_of_either_engine_reaches_the_snapshot(metrics: MetricNam
             assert it.subscriber.stats.freshness.delivered == 2
 
 
+@pytest.mark.parametrize("prompt", ["\ud800", None, 5, [1, -1], [2**32], ["a"], [True]])
+async def test_the_fake_engine_names_a_prompt_that_it_cannot_read(prompt: Any, free_port: int) -> None:
+    async with serving_requests(free_port, MetricNames.VLLM) as (_, url):
+        status, said = await request("POST", f"{url}/v1/completions", json={"model": "m", "prompt": prompt})
+        assert status == 400
+        assert said.startswith("prompt: ")
+
+
 async def test_without_an_engine_nothing_is_told_and_the_signal_is_stale(free_port: int) -> None:
     async with running() as server, world(server, metrics_url=f"http://127.0.0.1:{free_port}/metrics") as it:
         with capture_logs() as lines:

@@ -139,6 +139,7 @@ def test_flags_mean_what_they_say(args: list[str], field: str, value: Any, told:
         ([*REQUIRED, "--nonsense"], 2, "nonsense"),
         ([*REQUIRED, "--engine-endpoint=127.0.0.1:5557"], 2, "--engine-endpoint"),
         ([*REQUIRED, "--engine-endpoint=tcp://*"], 2, "--engine-endpoint"),
+        ([*REQUIRED, "--engine-endpoint=tcp://127.0.0.1:²"], 2, "--engine-endpoint"),
         ([*REQUIRED, "--engine-endpoint=tcp://*:5557"], 2, "--engine-endpoint"),
         ([*REQUIRED, "--engine-endpoint=ipc:///" + "x" * 200], 2, "--engine-endpoint"),
         ([*REQUIRED, "--replay-endpoint=tcp://*:5558"], 2, "--replay-endpoint"),
@@ -146,11 +147,17 @@ def test_flags_mean_what_they_say(args: list[str], field: str, value: Any, told:
         ([*REQUIRED, "--replay-endpoint=tcp://127.0.0.1:65535", "--data-parallel-size=2"], 2, "--replay-endpoint"),
         ([*REQUIRED, "--data-parallel-size=0"], 2, "--data-parallel-size"),
         ([*REQUIRED, "--health-bind-address=9095"], 2, "--health-bind-address"),
+        ([*REQUIRED, "--health-bind-address=:²"], 2, "--health-bind-address"),
         ([*REQUIRED, "--server=nowhere"], 1, "--server"),
+        ([*REQUIRED, "--server=nowhere:²"], 1, "--server"),
+        ([*REQUIRED, f"--server=nowhere:{'9' * 5000}"], 1, "--server"),
     ],
 )
-def test_what_nobody_can_mean_ends_the_process_with_a_sentence(args: list[str], status: int, said: str) -> None:
+def test_what_nobody_can_mean_ends_the_process_with_a_sentence(
+    args: list[str], status: int, said: str, told: list[SubscriberSettings]
+) -> None:
     code, output = ended(*args)
+    assert not told
     assert code == status
     assert said in output
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -64,11 +65,15 @@ async def test_a_server_that_says_nothing_is_waited_for_no_longer_than_told() ->
             await scrape(url, 0.05)
 
 
-@pytest.mark.parametrize(
-    "url", ["http://[::1/metrics", "http://127.0.0.1:99999/metrics", "http://a..b/metrics", "here"]
-)
+@pytest.mark.parametrize("url", ["http://[::1/metrics", "http://127.0.0.1:99999/metrics", "http://a..b/metrics"])
 async def test_what_is_no_url_is_an_error(url: str) -> None:
-    with pytest.raises(ScrapeError):
+    with pytest.raises(ScrapeError, match=re.escape(f"{url}: ")):
+        await scrape(url, 5)
+
+
+@pytest.mark.parametrize("url", ["", "here", "127.0.0.1:1/metrics", "localhost:1/metrics", "ftp://127.0.0.1:1/"])
+async def test_it_is_told_how_a_url_is_written(url: str) -> None:
+    with pytest.raises(ScrapeError, match="write http://host:port/metrics"):
         await scrape(url, 5)
 
 
