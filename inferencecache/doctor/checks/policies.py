@@ -12,6 +12,7 @@ from inferencecache.doctor.observe import Observations
 from inferencecache.kube.resource import Key
 
 QUOTA_EXCEEDED = "QuotaExceeded"
+READY = "Ready"
 
 
 def check_tenants(seen: Observations) -> Iterator[Finding]:
@@ -21,7 +22,8 @@ def check_tenants(seen: Observations) -> Iterator[Finding]:
     yield from unread(Check.TENANTS, CacheTenant.resource.kind, seen.tenants)
     for tenant in sorted(seen.tenants.items, key=Key.of):
         resource = f"cachetenant/{Key.of(tenant)}"
-        exceeded = next((one for one in tenant.status.conditions or () if one.type == QUOTA_EXCEEDED), None)
+        conditions = {one.type: one for one in tenant.status.conditions or ()}
+        exceeded, ready = conditions.get(QUOTA_EXCEEDED), conditions.get(READY)
         quota = tenant.spec.quota.max_index_entries if tenant.spec.quota is not None else None
         counted = (
             f"tenant {tenant.spec.tenant_id} has {_or(tenant.status.index_entries, 'unknown')} entries, "
@@ -29,6 +31,8 @@ def check_tenants(seen: Observations) -> Iterator[Finding]:
         )
         if exceeded is not None and exceeded.status == "True":
             yield Finding("CT001", Check.TENANTS, resource, f"{counted}: {exceeded.message}")
+        elif ready is not None and ready.status == "False":
+            yield Finding("CT002", Check.TENANTS, resource, f"{counted}; it is not ready: {ready.message}")
         else:
             yield Finding("CT002", Check.TENANTS, resource, counted)
 

@@ -9,6 +9,7 @@ import pytest
 
 from inferencecache.cli.settings import ControllerSettings, SettingsError, read_certificates
 from inferencecache.kube import pki
+from inferencecache.subscriber.servers import parse_targets
 
 
 def test_the_policy_url_is_required_and_urls_are_checked() -> None:
@@ -53,6 +54,21 @@ def test_namespace_comes_from_mount_then_environment_then_flag(tmp_path: Path, m
 def test_a_controller_without_either_half_does_not_start() -> None:
     with pytest.raises(SettingsError, match="--no-enable-cache-backends"):
         ControllerSettings(enable_cache_backends=False, enable_kv_cache_pools=False)
+
+
+@pytest.mark.parametrize("address", ["", "server:9090", "dns:///server:9090", "[::1]:9090", "a:1, b:2,"])
+def test_sidecars_are_given_what_they_take_for_a_server(address: str) -> None:
+    given = ControllerSettings(policy_server_grpc_address=address).policy_server_grpc_address
+    assert given == address
+    assert not address or parse_targets(address)
+
+
+@pytest.mark.parametrize("address", ["server", "server:", ":9090", "server:0", "server:65536", "server:²", "a:1,b"])
+def test_sidecars_are_given_no_address_that_would_end_them(address: str) -> None:
+    with pytest.raises(SettingsError, match=r"--policy-server-grpc-address.*write host:port"):
+        ControllerSettings(policy_server_grpc_address=address)
+    with pytest.raises(ValueError, match="--server"):
+        parse_targets(address)
 
 
 @pytest.mark.parametrize("endpoint", ["", "tcp://127.0.0.1:5558", "tcp://localhost:1", "tcp://[::1]:65535"])

@@ -315,6 +315,13 @@ ROWS: list[tuple[str, dict[str, Any], str, str, str]] = [
         "cachetenant/ns/t",
         "team-a has unknown entries, quota unset: too many",
     ),
+    (
+        "a quota that is not in effect",
+        {"tenants": s.read(s.tenant(s.condition("Ready", "False", message="too long an id")))},
+        "CT002",
+        "cachetenant/ns/t",
+        "team-a has 5 entries, quota 10; it is not ready: too long an id",
+    ),
     ("tenants forbidden", {"tenants": s.failed()}, "API001", "CacheTenant", "forbidden"),
     ("no policy", {"policies": s.read()}, "CP001", "namespace/ns", "defaults"),
     ("two policies", {"policies": s.read(s.policy("b"), s.policy("a"))}, "CP003", "namespace/ns", "2 CachePolicies: a"),
