@@ -18,7 +18,7 @@ from inferencecache.adapters.shells import SHELLS, read_shell
 SUBSCRIBER: Final = "kvevent-subscriber"
 KERNEL_CHECK: Final = "lmcache-kernel-check"
 
-_SHELL_LINE = re.compile(r"\s*(?:exec\s+|env\s+|[A-Za-z_]\w*=\S*\s+)*(?:\S*/)?(?:sh|bash|vllm|sglang|python[\d.]*)\s")
+_SHELL_LINE = re.compile(r"(?:^|[\s;&|(/])(?:sh|bash|vllm|sglang|python[\d.]*)\s")
 _ENGINE = re.compile(r"vllm|sglang|python[\d.]*")
 _FORWARDS = re.compile(r"\$(?:[@*]|\{[@*])")
 _DEFAULTED: Final = frozenset(
@@ -75,19 +75,20 @@ def require_extensible(container: Container) -> None:
 def _shell_script(command: Sequence[str], args: Sequence[str]) -> tuple[str, bool] | None:
     """The script that a shell runs, and whether anything follows it; None if the engine is started directly.
 
-    Looks at the two lists as the one they become. A shell line as first of `args`, with no `command`, is the script
-    of an image whose entry point is `sh -c`. Before the shell there may be launchers with options of their own
-    (`numactl --interleave=all`).
+    Looks at the two lists as the one they become. Before the shell there may be launchers with options of their own
+    (`numactl --interleave=all`). A whole shell line that comes before any engine is a script, whoever runs it: an
+    image whose entry point is `sh` or `sh -c`, `su -c`, `env -S`. Behind a long flag it may be that flag's value.
     """
-    if not command and args and _SHELL_LINE.match(args[0]):
-        return args[0], len(args) > 1
     argv = [*command, *args]
+    flags = False
     for index, entry in enumerate(argv):
+        if not flags and _SHELL_LINE.search(entry):
+            return entry, index + 1 < len(argv)
+        flags = flags or (entry.startswith("--") and len(entry) > 2)
         program = posixpath.basename(entry)
         if program in SHELLS:
             return _script_of_shell(argv[index + 1 :])
-        of_the_image = not command and entry.startswith("--") and len(entry) > 2
-        if _ENGINE.fullmatch(program) or of_the_image:
+        if _ENGINE.fullmatch(program) or (flags and not command):
             return None  # from here on it is the engine's own arguments
     return None
 
