@@ -7,6 +7,7 @@ is the owner's and is out of reach; anything else is new and appended.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import Any
 
@@ -14,6 +15,9 @@ from inferencecache.adapters.flags import Spelling, as_written, tokens, values
 from inferencecache.adapters.pods import strings
 from inferencecache.adapters.registry import Container
 from inferencecache.api.cachebackend import EngineOverrides
+
+_NEGATIVE_NUMBER = re.compile(r"-\d+|-\d*\.\d+")
+"""Reads as a flag (spec 03 §8), but engines take it for the value of the flag before it."""
 
 
 def apply_overrides(
@@ -50,14 +54,18 @@ def _merge_args(
             args = _without(args, flag, spelling)
     wanted = list(overrides.args or ())
     appended_before = wired_before and _positionals_present(pre, wanted)
+    bare = ""
     for token in tokens(wanted, spelling):
         slots = wanted[token.start : token.stop]
+        is_value = bare not in {"", *ours} and _NEGATIVE_NUMBER.fullmatch(slots[0])
+        owner = bare if is_value else token.flag
+        bare = owner if len(slots) == 1 and "=" not in slots[0] else ""
         if not token.flag:
             if not appended_before:
                 args += slots
         elif token.flag in ours:
             args = _replaced(args, token.flag, slots, spelling)
-        elif token.flag not in theirs:
+        elif owner not in theirs:
             args += slots
     if args or "args" in container:
         container["args"] = args

@@ -29,6 +29,12 @@ KNOB = ["--tune-knob", "9001"]
         (["--tune-knob", "1"], KNOB, {"args": ["--tune-knob", "8"]}, ["--tune-knob", "8"]),
         (["--tune-knob", "9001"], KNOB, {"args": ["--tune-knob", "8"]}, KNOB),
         (["a"], ["a"], {"args": ["a"]}, ["a", "a"]),
+        (["--top", "20"], ["--top", "20"], {"args": ["--top", "-1"]}, ["--top", "20"]),
+        (["--seed", "-1"], ["--seed", "-1"], {"args": ["--top", "-1"]}, ["--seed", "-1", "--top", "-1"]),
+        (["--top", "-1"], ["--top", "-1"], {"args": ["--top", "-1"]}, ["--top", "-1"]),
+        (["--top", "20"], ["--top", "20"], {"args": ["--top", "-1", "-2"]}, ["--top", "20"]),
+        (["-1"], ["-1"], {"args": ["--top=5", "-1"]}, ["-1", "--top=5"]),
+        ([], [], {"args": ["--top", "-.5", "-1"]}, ["--top", "-.5", "-1"]),
     ],
 )
 def test_args(pre: list[str], post: list[str], overrides: dict[str, Any], expected: list[str]) -> None:
@@ -42,6 +48,7 @@ def test_args(pre: list[str], post: list[str], overrides: dict[str, Any], expect
     [
         (["--max_len", "4"], {"args": ["--max-len", "8"]}, ["--max_len", "4", *KNOB]),
         (["--max-len=4"], {"args": ["--max_len=8"]}, ["--max-len=4", *KNOB]),
+        (["--max-len=4"], {"args": ["--max_len", "-1"]}, ["--max-len=4", *KNOB]),
         (["--max_len"], {"suppressArgs": ["--max-len"]}, ["--max_len", *KNOB]),
         ([], {"args": ["--tune_knob=8"]}, ["--tune_knob=8"]),
         ([], {"suppressArgs": ["--tune_knob"]}, []),
