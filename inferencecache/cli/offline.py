@@ -22,6 +22,7 @@ from inferencecache.api.model import CustomObject, DecodeError
 from inferencecache.api.schema import NOTHING_ADDED, AddedValues, apply_defaults, prune
 from inferencecache.api.schema_check import SchemaViolation, check_schema
 from inferencecache.cli.documents import Document, DocumentError, load
+from inferencecache.kube.resource import api_version
 
 DEFAULT_NAMESPACE = "default"
 
@@ -49,6 +50,10 @@ def admit(document: Document) -> Admitted | None:
     kind = kind_of(document)
     if kind is None:
         return None
+    served = api_version(kind.resource)
+    if document.manifest["apiVersion"] != served:
+        message = f'Unsupported value: "{document.manifest["apiVersion"]}": supported values: "{served}"'
+        return Admitted(document, kind, document.manifest, None, (SchemaViolation("apiVersion", message),), ())
     added = added_to(kind)
     given = _in_namespace(kind, document.manifest)
     manifest = apply_defaults(kind, prune(kind, given))

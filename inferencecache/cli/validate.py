@@ -47,8 +47,8 @@ def validate(
 
 
 def _identity(one: Admitted) -> tuple[str, str, str]:
-    metadata = one.manifest["metadata"]
-    return one.kind.resource.kind, metadata.get("namespace") or "", metadata.get("name") or ""
+    metadata = one.manifest.get("metadata") or {}
+    return one.kind.resource.kind, str(metadata.get("namespace") or ""), str(metadata.get("name") or "")
 
 
 def _judge(one: Admitted, stored: Admitted | None, admitted: Sequence[Admitted]) -> tuple[list[str], list[str]]:

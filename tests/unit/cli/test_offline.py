@@ -50,6 +50,26 @@ def test_the_schema_answers_before_the_webhooks(tmp_path: Path) -> None:
     assert 'unknown field "spec.nonsense"' in result.stderr
 
 
+@pytest.mark.parametrize("metadata", [{"name": ["a"]}, {"name": "a", "namespace": {"b": "c"}}])
+def test_a_name_that_is_no_text_is_a_violation(tmp_path: Path, metadata: dict[str, Any]) -> None:
+    result = run(
+        "validate", "-f", written(tmp_path / "a.yaml", {**yaml.safe_load(SAMPLE.read_text()), "metadata": metadata})
+    )
+    assert result.exit_code == 1
+    assert "Invalid value" in result.stdout
+
+
+def test_a_version_that_is_not_served_is_a_violation(tmp_path: Path) -> None:
+    path = written(
+        tmp_path / "a.yaml", {**yaml.safe_load(SAMPLE.read_text()), "apiVersion": "inferencecache.io/v1"}, POD
+    )
+    said = 'apiVersion: Unsupported value: "inferencecache.io/v1": supported values: "inferencecache.io/v1alpha1"'
+    result = run("validate", "-f", path)
+    assert result.exit_code == 1
+    assert result.stdout == f"{said}\n"
+    assert all(said in run(command, "-f", path).stderr for command in ("inject", "render"))
+
+
 def test_a_stored_violation_does_not_block_an_edit(tmp_path: Path) -> None:
     bad = yaml.safe_load((SAMPLES / "_test" / "cachebackend-invalid-scale-to-zero-no-min.yaml").read_text())
     stored = written(tmp_path / "old.yaml", bad)
