@@ -65,6 +65,17 @@ def _key(key: Any) -> Any:
     return str(key).lower() if isinstance(key, bool) else str(key) if isinstance(key, int | float) else key
 
 
+def _text(loader: _Loader, node: yaml.ScalarNode) -> str:
+    """A text; JSON may write one character as two escapes (`\\ud83d\\ude00`), as Python and others do."""
+    text = str(loader.construct_scalar(node))
+    if text.isascii():
+        return text
+    try:
+        return text.encode("utf-16", "surrogatepass").decode("utf-16")
+    except UnicodeDecodeError as error:
+        raise yaml.constructor.ConstructorError(None, None, "half a character is escaped", node.start_mark) from error
+
+
 def _truth(loader: _Loader, node: yaml.ScalarNode) -> bool:
     return scalars.truth(node.value)
 
@@ -85,6 +96,7 @@ _Loader.yaml_implicit_resolvers = {
 }
 _Loader.add_implicit_resolver(_TRUTH, scalars.TRUTH, list(scalars.TRUTH_BEGINS))
 _Loader.add_implicit_resolver(_NUMBER, scalars.NUMBER, list(scalars.NUMBER_BEGINS))
+_Loader.add_constructor("tag:yaml.org,2002:str", _text)
 _Loader.add_constructor(_TRUTH, _truth)
 _Loader.add_constructor(_NUMBER, _number)
 

@@ -24,6 +24,18 @@ def test_documents_files_and_lists_in_order(tmp_path: Path, monkeypatch: pytest.
     assert documents[2].where == "standard input, document 1 (Service without a name)"
 
 
+def test_a_character_that_json_writes_as_two_escapes_is_one(tmp_path: Path) -> None:
+    (tmp_path / "a.json").write_text(
+        '{"apiVersion": "v1", "kind": "Pod", "a": "\\ud83d\\ude00 \u00e4", "\\ud83d\\ude00": 1}'
+    )
+    manifest = load([str(tmp_path / "a.json")])[0].manifest
+    assert (manifest["a"], manifest["\U0001f600"]) == ("\U0001f600 \u00e4", 1)
+    assert "\U0001f600" in to_yaml(manifest)
+    (tmp_path / "a.json").write_text('{"apiVersion": "v1", "kind": "Pod", "a": "\\ud83d"}')
+    with pytest.raises(DocumentError, match="half a character"):
+        load([str(tmp_path / "a.json")])
+
+
 SCALARS: dict[str, Any] = {
     "yes": True, "on": True, "y": True, "N": False, "Off": False, "true": True, "tRue": "tRue", "~": None, "=": "=",
     "2026-01-02": "2026-01-02", "'1'": "1", "22:30": "22:30", "1.2.3": "1.2.3", "1Gi": "1Gi", "e3": "e3", "0x": "0x",
