@@ -6,7 +6,6 @@ Bad values end the process at start (`SettingsError`, exit 1), so that nothing d
 from __future__ import annotations
 
 import os
-import re
 import ssl
 from dataclasses import dataclass
 from datetime import timedelta
@@ -14,6 +13,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from inferencecache.adapters import DEFAULT_POLICY_SERVER
+from inferencecache.wire.servers import hosts_and_ports
 
 SERVER = "http://inference-cache-server:8081"
 REFRESH_INTERVAL = timedelta(seconds=30)
@@ -43,12 +43,6 @@ def read_certificates(flag: str, path: str) -> str:
     except (OSError, ValueError) as error:  # an SSLError is an OSError
         raise SettingsError(f"{flag}={path}: needs a readable file of certificates in PEM: {error}") from error
     return text
-
-
-def _is_server(address: str) -> bool:
-    """Whether the sidecar takes it for a server: a host and a port, with or without gRPC's `dns:///` before them."""
-    host, _, port = address.removeprefix("dns:").lstrip("/").rpartition(":")
-    return bool(host) and re.fullmatch("[0-9]{1,5}", port) is not None and 0 < int(port) < 65536
 
 
 def _can_be_connected_to(endpoint: str) -> bool:
@@ -123,12 +117,11 @@ class ControllerSettings:
                 f"--policy-server-grpc-address={self.policy_server_grpc_address}: needs host:port; remove what stands "
                 "before the @"
             )
-        for address in filter(None, map(str.strip, self.policy_server_grpc_address.split(","))):
-            if not _is_server(address):
-                raise SettingsError(
-                    f"--policy-server-grpc-address={self.policy_server_grpc_address}: {address!r} is no address; write "
-                    "host:port"
-                )
+        if self.policy_server_grpc_address:
+            try:
+                hosts_and_ports("--policy-server-grpc-address", self.policy_server_grpc_address)
+            except ValueError as error:
+                raise SettingsError(str(error)) from error
         if self.kvevent_replay_endpoint and not _can_be_connected_to(self.kvevent_replay_endpoint):
             raise SettingsError(
                 f"--kvevent-replay-endpoint={self.kvevent_replay_endpoint}: needs tcp://host:port, as a sidecar in the "

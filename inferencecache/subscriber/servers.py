@@ -8,7 +8,6 @@ its own, and one that is down keeps nobody waiting.
 from __future__ import annotations
 
 import asyncio
-import re
 import socket
 import threading
 from collections.abc import Callable
@@ -20,6 +19,7 @@ import structlog
 
 from inferencecache.subscriber.channel import Address
 from inferencecache.subscriber.delivery import Delivery
+from inferencecache.wire.servers import hosts_and_ports
 
 LOOKUP_SECONDS: Final = 15.0
 _RESOLVER_SECONDS: Final = 5.0
@@ -40,24 +40,8 @@ class Target(NamedTuple):
 
 
 def parse_targets(text: str) -> list[Target]:
-    """The names in `--server`: `host:port`, several with commas; gRPC's `dns:///` may stand before each.
-
-    Raises:
-        ValueError: there is none, or one has no port, or none that can be looked up.
-    """
-    targets = []
-    for item in filter(None, (part.strip() for part in text.split(","))):
-        host, colon, port = item.removeprefix("dns:").lstrip("/").rpartition(":")
-        if not colon or not host or "@" in host or not re.fullmatch("[0-9]{1,5}", port) or not 0 < int(port) < 65536:
-            raise ValueError(f"--server={text}: {item!r} is no address; write host:port")
-        try:
-            host.encode("idna")
-        except UnicodeError as error:
-            raise ValueError(f"--server={text}: {host!r} is no name: {error}") from error
-        targets.append(Target(host.strip("[]"), int(port)))
-    if not targets:
-        raise ValueError("--server: needs an address")
-    return targets
+    """The names in `--server`. Raises `ValueError` as `hosts_and_ports` does."""
+    return [Target(host, port) for host, port in hosts_and_ports("--server", text)]
 
 
 async def addresses_of(target: Target) -> list[Address]:

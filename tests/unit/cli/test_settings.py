@@ -71,6 +71,12 @@ def test_sidecars_are_given_no_address_that_would_end_them(address: str) -> None
         parse_targets(address)
 
 
+@pytest.mark.parametrize("address", [",", "a..b:9090", f"{'a' * 64}:9090"])
+def test_sidecars_are_given_no_name_that_cannot_be_looked_up(address: str) -> None:
+    with pytest.raises(SettingsError, match="--policy-server-grpc-address"):
+        ControllerSettings(policy_server_grpc_address=address)
+
+
 @pytest.mark.parametrize("endpoint", ["", "tcp://127.0.0.1:5558", "tcp://localhost:1", "tcp://[::1]:65535"])
 def test_where_sidecars_ask_for_a_replay(endpoint: str) -> None:
     assert ControllerSettings(kvevent_replay_endpoint=endpoint).kvevent_replay_endpoint == endpoint
